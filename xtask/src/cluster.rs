@@ -67,10 +67,13 @@ pub(crate) fn tier(filter: &[String], tally: &mut Tally) -> Result<()> {
 }
 
 /// The profile of the other tests, in which nearly all of this is built already.
-const RELEASE: &[&str] = &["--release"];
+pub(crate) const RELEASE: &[&str] = &["--release"];
 
 /// Builds the program.
-fn program(profile: &[&str]) -> Result<Command> {
+///
+/// # Errors
+/// The compiler refuses.
+pub(crate) fn program(profile: &[&str]) -> Result<Command> {
     let build = [
         "build",
         "--package",

@@ -5,6 +5,7 @@
 //! used even where /dev/kvm exists, so that every machine runs the same thing.
 
 mod boot;
+mod cluster;
 mod cpio;
 mod initramfs;
 mod kernel;
@@ -37,6 +38,10 @@ pub(crate) struct Options {
     /// Kernel versions: 5.10, 6.1, 6.12, sid for Debian's newest, or all
     #[arg(required = true, value_name = "VERSION")]
     versions: Vec<String>,
+    /// Start a cluster in the machine, podnet in it as a DaemonSet, and run
+    /// tests of tests/tests/e2e whose names contain the arguments
+    #[arg(long, conflicts_with = "end")]
+    cluster: bool,
     /// End the machines after so many minutes, whatever runs; tests that have not
     /// run by then are left out, and that is said
     #[arg(long, value_name = "MINUTES")]
@@ -49,6 +54,9 @@ pub(crate) struct Options {
 /// Builds, then boots one kernel after the other.
 pub(crate) fn run(options: &Options) -> crate::Done {
     let versions = kernels(&options.versions)?;
+    if options.cluster {
+        return cluster::run(&versions, &options.filter);
+    }
     let built = build::everything(true)?;
     let binaries = test_binaries(&built)?;
     let end = options
@@ -137,7 +145,8 @@ pub(crate) fn test_kernel(
         let left = &parts[session.ended()..];
         let limit = end.map(|it| it.saturating_duration_since(Instant::now() + EARLIER));
         let initramfs = initramfs::build(&kernel, built, binaries, left, limit)?;
-        let ended = boot::boot(&kernel, &initramfs, end, |line| {
+        let machine = boot::Machine::default();
+        let ended = boot::boot(&kernel, &initramfs, &machine, end, |line| {
             if session.line(line, Instant::now()) {
                 println!("[{version}] {line}");
             }

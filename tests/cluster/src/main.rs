@@ -100,6 +100,9 @@ enum Verb {
         /// n1, n2, …
         node: String,
     },
+    /// Build all that `test` needs, and print image and test program
+    #[command(hide = true)]
+    Prepare,
     /// Become a command in a part of the cluster
     #[command(hide = true)]
     Enter(launch::Options),
@@ -178,6 +181,7 @@ fn run(options: &Options) -> xtask::Done {
             say(format!("{node} runs again"));
             Ok(ExitCode::SUCCESS)
         }
+        Verb::Prepare => test::prepare(),
         Verb::Enter(options) => launch::enter(options),
         Verb::NodeInit { dir } => node::init::run(dir),
     }

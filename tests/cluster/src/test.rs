@@ -12,8 +12,9 @@ use testbed::pki::Pki;
 
 use super::place::{self, CONTROL};
 use super::{Cni, Up, control, kubectl, kubernetes, name, node, up};
+use xtask::kubernetes::Binaries;
 use xtask::step::{capture, execute, say, stream, succeeds};
-use xtask::test::{Reader, Tally};
+use xtask::test::{Reader, Tally, release_tests};
 use xtask::workspace;
 
 /// Nodes that the tests know.
@@ -48,6 +49,9 @@ pub(super) struct Options {
     keep: bool,
     #[command(flatten)]
     podnet: Install,
+    /// The tests, built before; by default they are built
+    #[arg(long, value_name = "FILE", hide = true)]
+    binary: Option<PathBuf>,
     /// Only tests whose name contains one of these
     #[arg(last = true)]
     filter: Vec<String>,
@@ -84,7 +88,10 @@ impl Install {
 /// # Errors
 /// Something cannot be built or started, or a test fails.
 pub(super) fn run(options: &Options) -> xtask::Done {
-    let binary = build(workspace::cargo(["test"]))?;
+    let binary = match &options.binary {
+        Some(binary) => binary.clone(),
+        None => build(workspace::cargo(["test"]))?,
+    };
     let archive = options.podnet.archive()?;
     if place::nodes().is_empty() {
         up(&Up {
@@ -104,6 +111,17 @@ pub(super) fn run(options: &Options) -> xtask::Done {
         place::remove()?;
     }
     done.map(|()| ExitCode::SUCCESS)
+}
+
+/// Builds image and tests, provides the programs of a cluster, and prints the two files.
+///
+/// # Errors
+/// Something cannot be built.
+pub(super) fn prepare() -> xtask::Done {
+    Binaries::install()?;
+    let (archive, binary) = (image()?, build(release_tests())?);
+    println!("{}\n{}", archive.display(), binary.display());
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Installs podnet: image on all nodes, manifest applied; waits until all runs.

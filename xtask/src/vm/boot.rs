@@ -39,6 +39,18 @@ pub(super) enum End {
     Cut,
 }
 
+/// The hardware of a machine, where it is not that of all.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Machine {
+    /// Memory in MiB, [`MEMORY`] where it is 0.
+    pub(super) memory: u32,
+    /// More arguments of QEMU.
+    pub(super) arguments: Vec<String>,
+}
+
+/// Memory of a machine that runs tests, MiB.
+const MEMORY: u32 = 2048;
+
 /// Boots a machine and hands each line of its serial console to `on_line`.
 ///
 /// It runs until the machine is off, at the latest until `end`.
@@ -48,9 +60,14 @@ pub(super) enum End {
 pub(super) fn boot(
     kernel: &Kernel,
     initramfs: &Path,
+    machine: &Machine,
     end: Option<Instant>,
     mut on_line: impl FnMut(&str),
 ) -> Result<End> {
+    let memory = match machine.memory {
+        0 => MEMORY,
+        memory => memory,
+    };
     let log = kernel_log(kernel);
     let mut command = Command::new("qemu-system-x86_64");
     command
@@ -60,10 +77,11 @@ pub(super) fn boot(
             "-cpu",
             kernel.cpu(),
             "-m",
-            "2048",
+            &memory.to_string(),
             "-smp",
             "2",
         ])
+        .args(&machine.arguments)
         .args([
             "-nodefaults",
             "-display",

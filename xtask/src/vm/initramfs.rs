@@ -16,6 +16,8 @@ use super::{TestBinary, modules};
 use crate::build::Built;
 
 const INIT: &str = include_str!("init.sh");
+/// The first process of a machine with a cluster.
+const CLUSTER: &str = include_str!("cluster.sh");
 
 /// Programs of the host that tests run, with their libraries.
 ///
@@ -40,7 +42,7 @@ pub(super) fn build(
         archive: Archive::new(BufWriter::new(file)),
         libraries: BTreeSet::new(),
     };
-    pack.system().context("the initramfs' own files")?;
+    pack.system(INIT).context("the initramfs' own files")?;
     let names: String = parts
         .iter()
         .map(|part| format!("{} {}\n", part.label, part.program))
@@ -55,7 +57,7 @@ pub(super) fn build(
             &lines.collect::<String>(),
         )?;
     }
-    pack.modules(kernel)?;
+    pack.modules(kernel, &modules::collect(&kernel.modules)?)?;
     pack.program(&busybox()?, "bin/busybox")?;
     pack.program(&built.agent, "podnet/podnet-agent")?;
     pack.program(&built.cni, "podnet/podnet")?;
@@ -71,15 +73,25 @@ pub(super) fn build(
     {
         pack.program(program, &program.to_string_lossy())?;
     }
-    for library in std::mem::take(&mut pack.libraries) {
-        pack.copy(&library, &library.to_string_lossy(), 0o755)?;
-    }
-    let size = pack.archive.finish().and_then(|mut file| {
-        file.flush()?;
-        Ok(file.get_ref().metadata()?.len())
-    });
-    let size = size.with_context(|| format!("writing {}", path.display()))?;
-    crate::step::say(format!("{} ({} MiB)", path.display(), size >> 20));
+    pack.finish(&path)?;
+    Ok(path)
+}
+
+/// Writes the archive of a machine with a cluster and returns its path.
+///
+/// Its root is that of the machine outside, and it runs `command` there, a line of the shell.
+pub(super) fn of_cluster(kernel: &Kernel, command: &str) -> Result<PathBuf> {
+    let path = kernel.dir.join("cluster.cpio");
+    let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
+    let mut pack = Pack {
+        archive: Archive::new(BufWriter::new(file)),
+        libraries: BTreeSet::new(),
+    };
+    pack.system(CLUSTER).context("the initramfs' own files")?;
+    pack.list("podnet/command", &format!("{command}\n"))?;
+    pack.modules(kernel, &modules::of_cluster(&kernel.modules)?)?;
+    pack.program(&busybox()?, "bin/busybox")?;
+    pack.finish(&path)?;
     Ok(path)
 }
 
@@ -89,14 +101,14 @@ struct Pack {
 }
 
 impl Pack {
-    fn system(&mut self) -> Result<()> {
+    fn system(&mut self, init: &str) -> Result<()> {
         self.archive.character("dev/console", 5, 1)?;
         for dir in [
             "proc", "sys", "tmp", "run", "root", "sbin", "usr/bin", "usr/sbin", "var/lib",
         ] {
             self.archive.directory(dir)?;
         }
-        self.archive.file("init", 0o755, INIT.as_bytes())?;
+        self.archive.file("init", 0o755, init.as_bytes())?;
         self.archive
             .file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
         self.archive.file("etc/group", 0o644, b"root:x:0:\n")?;
@@ -109,23 +121,36 @@ impl Pack {
         Ok(self.archive.file(path, 0o644, lines.as_bytes())?)
     }
 
-    fn modules(&mut self, kernel: &Kernel) -> Result<()> {
-        let modules = modules::collect(&kernel.modules)?;
+    fn modules(&mut self, kernel: &Kernel, modules: &[modules::Module]) -> Result<()> {
         let base = format!("lib/modules/{}", kernel.release);
         let mut order = String::new();
-        for module in &modules {
+        for module in modules {
             let path = format!("{base}/{}", module.path);
             self.archive.file(&path, 0o644, &module.content)?;
             order.push_str(&format!("/{path}\n"));
         }
         self.archive
             .file("podnet/modules", 0o644, order.as_bytes())?;
-        let dependencies = modules::dependency_file(&modules);
+        let dependencies = modules::dependency_file(modules);
         self.archive.file(
             &format!("{base}/modules.dep"),
             0o644,
             dependencies.as_bytes(),
         )?;
+        Ok(())
+    }
+
+    /// Adds the libraries of all programs, and ends the file.
+    fn finish(mut self, path: &Path) -> Result<()> {
+        for library in std::mem::take(&mut self.libraries) {
+            self.copy(&library, &library.to_string_lossy(), 0o755)?;
+        }
+        let size = self.archive.finish().and_then(|mut file| {
+            file.flush()?;
+            Ok(file.get_ref().metadata()?.len())
+        });
+        let size = size.with_context(|| format!("writing {}", path.display()))?;
+        crate::step::say(format!("{} ({} MiB)", path.display(), size >> 20));
         Ok(())
     }
 

@@ -42,6 +42,29 @@ const OPTIONAL: [&str; 26] = [
     "vxlan",
 ];
 
+/// Modules that a machine with a cluster needs besides, where its kernel has not built them in.
+///
+/// They are those of the file system of the machine outside, of containers, and of kube-proxy.
+const OF_CLUSTERS: [&str; 17] = [
+    "virtio_pci",
+    "virtiofs",
+    "overlay",
+    "nf_conntrack",
+    "nf_nat",
+    "nf_tables",
+    "nft_limit",
+    "nft_log",
+    "nft_numgen",
+    "nft_objref",
+    "nft_redir",
+    "nft_reject_inet",
+    "ip_tables",
+    "ip6_tables",
+    "xt_comment",
+    "xt_mark",
+    "nft_compat",
+];
+
 /// One module, decompressed.
 pub(crate) struct Module {
     /// Path below `lib/modules/<release>`, without a compression suffix.
@@ -57,6 +80,18 @@ pub(crate) struct Module {
 /// # Errors
 /// A required module is neither there nor built in.
 pub(crate) fn collect(dir: &Path) -> Result<Vec<Module>> {
+    collect_with(dir, &[])
+}
+
+/// As [`collect`], with those of a cluster.
+///
+/// # Errors
+/// As [`collect`].
+pub(crate) fn of_cluster(dir: &Path) -> Result<Vec<Module>> {
+    collect_with(dir, &OF_CLUSTERS)
+}
+
+fn collect_with(dir: &Path, more: &[&str]) -> Result<Vec<Module>> {
     let mut files = BTreeMap::new();
     index(&dir.join("kernel"), &mut files)?;
     let builtin = fs::read_to_string(dir.join("modules.builtin")).unwrap_or_default();
@@ -71,7 +106,7 @@ pub(crate) fn collect(dir: &Path) -> Result<Vec<Module>> {
     }
     let mut ordered = Vec::new();
     let mut seen = Vec::new();
-    for name in REQUIRED.iter().chain(&OPTIONAL) {
+    for name in REQUIRED.iter().chain(&OPTIONAL).chain(more) {
         load(name, dir, &files, &mut seen, &mut ordered)?;
     }
     Ok(ordered)
