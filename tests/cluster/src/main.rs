@@ -17,6 +17,7 @@ mod place;
 mod reference;
 mod test;
 mod tier;
+mod tour;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -100,6 +101,8 @@ enum Verb {
         /// n1, n2, …
         node: String,
     },
+    /// Take the tour of docs/tour.md, in a cluster of its own
+    Tour(tour::Options),
     /// Build all that `test` needs, and print image and test program
     #[command(hide = true)]
     Prepare,
@@ -181,6 +184,7 @@ fn run(options: &Options) -> xtask::Done {
             say(format!("{node} runs again"));
             Ok(ExitCode::SUCCESS)
         }
+        Verb::Tour(options) => tour::run(options),
         Verb::Prepare => test::prepare(),
         Verb::Enter(options) => launch::enter(options),
         Verb::NodeInit { dir } => node::init::run(dir),

@@ -148,13 +148,13 @@ pub(super) fn install(archive: &Path, manifest: &Path) -> Result<()> {
     for workload in WORKLOADS {
         let mut wait = kubectl()?;
         wait.args(["-n", "podnet-system", "rollout", "status", workload])
-            .arg("--timeout=180s");
+            .arg("--timeout=600s");
         execute(&mut wait).or_else(|error| {
             dump()?;
             Err(error).context("podnet does not get ready")
         })?;
     }
-    control::wait_for("the default network", Duration::from_secs(60), || {
+    control::wait_for("the default network", Duration::from_secs(180), || {
         let ready = [
             "wait",
             "podnetwork/default",

@@ -1,10 +1,11 @@
 //! A rollout of the agents that the cluster does not notice (CNI-ST-05).
 
 use std::collections::BTreeMap;
+use std::thread;
 
 use serde_json::{Value, json};
 
-use super::commands::{SYSTEM, kubectl};
+use super::commands::{SYSTEM, in_pod, kubectl};
 use super::corner::{Corner, KEP, pod_fields};
 use super::objects::{Kind, NODE, POD, until};
 use super::removal::agent_of;
@@ -12,10 +13,16 @@ use super::removal::agent_of;
 const SERVICE: Kind = ("v1", "Service", "services");
 const ENDPOINT_SLICE: Kind = ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices");
 
+/// Pods of the Service, on both nodes in turn.
+const SERVED: usize = 80;
 /// Pods that are made while the agent of their node is replaced.
-const PODS: usize = 20;
+const MADE: usize = 20;
 /// Node on which they are made.
 const LOADED: &str = "n1";
+const NODES: [&str; 2] = [LOADED, "n2"];
+/// Sends ten packets a second until there is the file, and prints their count and that of the answers.
+const STREAM: &str =
+    "ping -q -i 0.1 $0 & until [ -e /tmp/stop ]; do sleep 0.2; done; kill -INT $!; wait $!";
 
 /// `Ready` of each node, and since when.
 fn readiness(corner: &Corner) -> BTreeMap<String, (String, String)> {
@@ -40,24 +47,45 @@ fn slices(corner: &Corner) -> Vec<(Value, Value)> {
     slices.iter().map(parts).collect()
 }
 
-/// CNI-ST-05: no sandbox fails, each node stays Ready, no endpoint goes.
+/// The answers and the packets of a stream that has ended.
+fn answered(said: &str) -> Option<(u32, u32)> {
+    let line = said
+        .lines()
+        .find(|line| line.contains("packets transmitted"))?;
+    let mut numbers = line.split(',').map(|part| part.split_whitespace().next());
+    let mut next = || numbers.next()??.parse().ok();
+    let sent = next()?;
+    Some((next()?, sent))
+}
+
+/// CNI-ST-05: no sandbox fails, each node stays Ready, no endpoint goes, no packet is lost.
+///
+/// There are 100 pods at the end of the rollout, 20 of which were made in it.
 #[test]
 fn a_rollout_of_the_agents_is_not_noticed_by_the_cluster() {
     let corner = Corner::new("rollout");
     let blue = corner.network("blue", "10.109.0.0/24");
     let list = json!([{"name": "default", "isDefaultGW": true}, {"name": blue}]).to_string();
-    let mut served = pod_fields(LOADED, &[]);
-    served["metadata"]["labels"] = json!({"app": "served"});
-    corner.create("served", &served);
-    corner.ready("served");
+    let served: Vec<String> = (0..SERVED).map(|number| format!("s{number}")).collect();
+    for (name, node) in served.iter().zip(NODES.into_iter().cycle()) {
+        let mut fields = pod_fields(node, &[(KEP, list.clone())]);
+        fields["metadata"]["labels"] = json!({"app": "served"});
+        corner.create(name, &fields);
+    }
+    let interfaces: Vec<_> = served.iter().map(|name| corner.ready(name)).collect();
     let service = json!({"spec": {"selector": {"app": "served"}, "ports": [{"port": 80}]}});
     corner
         .objects
         .make(SERVICE, (&corner.name, "served"), service);
-    let before = until("the endpoint of the Service", || {
+    let before = until("the endpoints of the Service", || {
         let slices = slices(&corner);
-        let is_ready = |slice: &(Value, Value)| slice.0[0]["conditions"]["ready"] == true;
-        slices.iter().any(is_ready).then_some(slices)
+        let all = slices
+            .iter()
+            .filter_map(|(endpoints, _)| endpoints.as_array());
+        let ready = all
+            .flatten()
+            .filter(|one| one["conditions"]["ready"] == true);
+        (ready.count() == SERVED).then_some(slices)
     });
     let ready = readiness(&corner);
     assert!(
@@ -66,9 +94,15 @@ fn a_rollout_of_the_agents_is_not_noticed_by_the_cluster() {
     );
     let old = agent_of(&corner.objects, LOADED);
 
+    // From node to node.
+    let (from, to) = (
+        (corner.name.clone(), served[0].clone()),
+        interfaces[1][1].ips[0].clone(),
+    );
+    let stream = thread::spawn(move || in_pod((&from.0, &from.1), &["sh", "-c", STREAM, &to]));
     let done = kubectl(&["-n", SYSTEM, "rollout", "restart", "daemonset/podnet-agent"]);
     done.expect("the rollout begins");
-    let names: Vec<String> = (0..PODS).map(|number| format!("p{number}")).collect();
+    let names: Vec<String> = (0..MADE).map(|number| format!("p{number}")).collect();
     for name in &names {
         corner.pod(name, LOADED, &[(KEP, list.clone())]);
     }
@@ -91,14 +125,22 @@ fn a_rollout_of_the_agents_is_not_noticed_by_the_cluster() {
         "--timeout=180s",
     ]);
     done.expect("the rollout ends");
+    corner.run(&served[0], &["touch", "/tmp/stop"]);
+    let said = stream.join().expect("the stream ends");
+    let said = said.expect("some packets are answered");
 
-    let failed: Vec<_> = names
+    let failed: Vec<_> = served
         .iter()
+        .chain(&names)
         .flat_map(|name| corner.events(name))
         .filter(|(reason, _)| reason == "FailedCreatePodSandBox")
         .collect();
     assert_eq!(failed, [], "sandboxes failed");
     assert_eq!(readiness(&corner), ready, "a node was not Ready");
     assert_eq!(slices(&corner), before, "endpoints have changed");
+    let (received, sent) = answered(&said).unwrap_or_else(|| unreachable!("{said}"));
+    println!("{sent} packets were sent from node to node in the rollout, {received} answered");
+    assert!(sent > 100, "{said}");
+    assert_eq!(received, sent, "packets were lost");
     proof::of!("CNI-ST-05");
 }

@@ -60,8 +60,8 @@ fn command(filter: &[String]) -> Result<String> {
     // What nodes write is in memory, and no part of the overlay: overlays of theirs cannot be on one. The proxy's
     // own view of kernels before 5.13 is that it was not tried there.
     Ok(format!(
-        "cd {root} && mkdir /run/kept && cp -a {kept}/. /run/kept && rm -rf /run/kept/run && \
-         mount --bind /run/kept {kept} && export KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK=1 && {test}",
+        "(cd {root} && mkdir /run/kept && cp -a {kept}/. /run/kept && rm -rf /run/kept/run && \
+         mount --bind /run/kept {kept} && export KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK=1 && {test})",
         root = quoted(&workspace::root().to_string_lossy()),
         test = line.join(" "),
     ))

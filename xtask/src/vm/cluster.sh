@@ -31,6 +31,9 @@ mount -t proc proc /new/proc
 mount -t sysfs sysfs /new/sys
 mount --move /dev /new/dev
 mkdir -p /new/dev/pts /new/dev/shm
+# Security modules of Debian's kernel look up the name of a program that is started by its descriptor, as
+# runc starts itself.
+ln -s /proc/self/fd /new/dev/fd
 mount -t devpts devpts /new/dev/pts
 mount -t tmpfs tmpfs /new/dev/shm
 mount -t tmpfs -o mode=1777 tmpfs /new/tmp
@@ -49,5 +52,9 @@ ip link set lo up
 hostname podnet-vm
 
 echo "Linux $(uname -r), up after $(cut -d' ' -f1 /proc/uptime) s"
-chroot /new /bin/sh -c "$command"
-off $?
+# Not by chroot: who enters a mount namespace is at its root, and that would be this file system.
+cp /bin/busybox /new/run/busybox
+exec switch_root /new /bin/sh -c "$command
+echo PODNET-VM exit \$?
+sync
+exec /run/busybox poweroff -f"
