@@ -290,6 +290,10 @@ pub(super) fn dump() -> Result<()> {
         // One that fails has said why.
         let _ = execute(kubectl()?.args(arguments));
     }
+    for name in place::nodes() {
+        let log = place::log(&name, "kube-proxy");
+        println!("kube-proxy of {name}:\n{}", control::tail(&log));
+    }
     Ok(())
 }
 

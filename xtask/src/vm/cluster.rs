@@ -57,11 +57,10 @@ fn command(filter: &[String]) -> Result<String> {
     let words = words.into_iter().chain(filter.iter().map(String::as_str));
     let line: Vec<String> = words.map(quoted).collect();
     let kept = quoted(&crate::kubernetes::dir().to_string_lossy());
-    // What nodes write is in memory, and no part of the overlay: overlays of theirs cannot be on one. The proxy's
-    // own view of kernels before 5.13 is that it was not tried there.
+    // What nodes write is in memory, and no part of the overlay: overlays of theirs cannot be on one.
     Ok(format!(
         "(cd {root} && mkdir /run/kept && cp -a {kept}/. /run/kept && rm -rf /run/kept/run && \
-         mount --bind /run/kept {kept} && export KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK=1 && {test})",
+         mount --bind /run/kept {kept} && {test})",
         root = quoted(&workspace::root().to_string_lossy()),
         test = line.join(" "),
     ))

@@ -45,7 +45,21 @@ const OPTIONAL: [&str; 26] = [
 /// Modules that a machine with a cluster needs besides, where its kernel has not built them in.
 ///
 /// They are those of the file system of the machine outside, of containers, and of kube-proxy.
-const OF_CLUSTERS: [&str; 17] = [
+const OF_CLUSTERS: [&str; 31] = [
+    "br_netfilter",
+    "ip6t_REJECT",
+    "ipt_REJECT",
+    "nft_chain_nat",
+    "xt_MASQUERADE",
+    "xt_REDIRECT",
+    "xt_addrtype",
+    "xt_conntrack",
+    "xt_multiport",
+    "xt_nat",
+    "xt_physdev",
+    "xt_recent",
+    "xt_statistic",
+    "xt_tcpudp",
     "virtio_pci",
     "virtiofs",
     "overlay",

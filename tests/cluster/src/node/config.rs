@@ -80,15 +80,38 @@ pub(super) fn kubelet(spec: &Spec) -> Value {
     })
 }
 
+/// Mode of kube-proxy on a kernel of this release: it refuses nftables before Linux 5.13.
+fn proxy_mode(release: &str) -> &'static str {
+    let mut numbers = release.split('.').map(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().flatten(), numbers.next().flatten());
+    if version < (Some(5), Some(13)) {
+        "iptables"
+    } else {
+        "nftables"
+    }
+}
+
 /// `KubeProxyConfiguration`, kubeproxy.config.k8s.io/v1alpha1.
 pub(super) fn kube_proxy(spec: &Spec) -> Value {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "mode": "nftables",
+        "mode": proxy_mode(rustix::system::uname().release().to_str().unwrap_or_default()),
         "hostnameOverride": spec.name,
         "clientConnection": {"kubeconfig": spec.pki.join("kube-proxy.kubeconfig")},
         // Those limits are the machine's, not the node's.
         "conntrack": {"maxPerCore": 0, "min": 0},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kube_proxy_gets_the_mode_that_its_kernel_has() {
+        assert_eq!(proxy_mode("5.10.0-32-cloud-amd64"), "iptables");
+        assert_eq!(proxy_mode("5.13.1"), "nftables");
+        assert_eq!(proxy_mode("6.18.44-fc"), "nftables");
+    }
 }
