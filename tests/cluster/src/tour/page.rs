@@ -131,8 +131,11 @@ const GENERATED: &str = "bcdfghjklmnpqrstvwxz2456789";
 
 /// A line without what differs in each run: numbers, generated names, dates, widths of columns.
 ///
-/// A percentage and a ratio such as `2/2` stay.
+/// A percentage, a ratio such as `2/2`, and a number that is the whole line stay.
 fn shape(line: &str) -> String {
+    if line.trim().parse::<u64>().is_ok() {
+        return line.trim().to_owned();
+    }
     if let Some((key, _)) = line.split_once("DEPLOYED:") {
         return key.to_owned();
     }
@@ -140,13 +143,22 @@ fn shape(line: &str) -> String {
         if is_ratio(word) || word.ends_with('%') {
             return word.to_owned();
         }
+        // Parts of addresses may be letters alone.
+        let is_address = word.contains(':');
         let mut out = String::new();
         for part in word.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
             let end = part.find(|c: char| !c.is_ascii_alphanumeric());
             let (name, rest) = part.split_at(end.unwrap_or(part.len()));
             let is_generated = name.len() == 5 && name.chars().all(|c| GENERATED.contains(c));
             let is_number = name.contains(|c: char| c.is_ascii_digit());
-            out.push_str(if is_generated || is_number { "#" } else { name });
+            let is_hex = is_address
+                && (1..=4).contains(&name.len())
+                && name.chars().all(|c| c.is_ascii_hexdigit());
+            out.push_str(if is_generated || is_number || is_hex {
+                "#"
+            } else {
+                name
+            });
             out.push_str(rest);
         }
         out
@@ -197,6 +209,8 @@ mod tests {
             );
         }
         assert_ne!(shape("0% packet loss"), shape("1% packet loss"));
+        assert_ne!(shape("2"), shape("1"));
+        assert_eq!(shape("02:ab:ee fd10::be"), shape("02:1b:e1 fd10::b7"));
         assert_eq!(
             shape("STATUS: deployed, age 3m20s"),
             "STATUS: deployed, age #"
