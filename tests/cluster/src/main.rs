@@ -239,7 +239,7 @@ fn start(binaries: &Binaries, options: &Up) -> Result<()> {
     }
     if matches!(options.cni, Cni::Reference | Cni::Delegate) {
         reference::install(kubectl)?;
-        control::wait_for("the nodes to get ready", Duration::from_secs(60), || {
+        control::wait_for("the nodes to get ready", Duration::from_secs(300), || {
             let ready = [
                 "wait",
                 "--for=condition=Ready",

@@ -71,7 +71,7 @@ fn lead<'a>(node: &Node, machines: impl Iterator<Item = &'a str>) -> Result<()> 
 /// All nodes, when they have addresses for pods.
 fn known(kubectl: &impl Fn() -> Result<Command>) -> Result<Vec<Node>> {
     let mut nodes = Vec::new();
-    control::wait_for("addresses for pods", Duration::from_secs(60), || {
+    control::wait_for("addresses for pods", Duration::from_secs(300), || {
         let text = capture(kubectl()?.args(["get", "nodes", "-o", "json"]))?;
         let list: Value = serde_json::from_str(&text).context("kubectl printed no JSON")?;
         nodes = list["items"]
