@@ -53,6 +53,7 @@ mod parameters;
 mod podnetwork;
 mod reservation;
 mod resolve;
+mod scheduling;
 pub mod selection;
 pub mod status;
 mod validate;
@@ -95,6 +96,9 @@ pub use reservation::{
 pub use resolve::{
     Attachment, NetworkStatus, Outcome, Problem, ResolveError, Resolved, Told, decided_transport,
     resolve,
+};
+pub use scheduling::{
+    ADDRESSES_DOMAIN, BANDWIDTH_DOMAIN, CARRIED, NETWORK_DOMAIN, SchedulingSpec, scheduling_key,
 };
 pub use validate::{
     AttachmentRequest, Bandwidth, Clash, Endpoint, EndpointSlice, FieldError, FieldErrors,

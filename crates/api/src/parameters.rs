@@ -15,6 +15,7 @@ use crate::{
     interface::InterfaceSpec,
     meta::null_as_default,
     outside::{Egress, ROUTES_MAX, RouteSpec},
+    scheduling::SchedulingSpec,
     validate::{
         ETHER_TYPE_PATTERN, ETHER_TYPES_MAX, IFNAME_MAX, MTU_MAX, NetworkId, RATE_MAX, VLAN_MAX,
     },
@@ -324,6 +325,12 @@ impl TransportSpec {
     Rule::new("self.?egressBurst.orValue(0) == 0 || self.?egressRate.orValue(0) > 0")
         .message("has no egressRate to limit; set it, or remove this field")
         .field_path(".egressBurst"),
+    Rule::new("!self.?scheduling.addresses.orValue(false) || size(self.?subnets.orValue([])) > 0")
+        .message("addresses needs spec.subnets; list a subnet or remove it")
+        .field_path(".scheduling"),
+    Rule::new("!self.?scheduling.bandwidth.orValue(false) || self.?transport.type.orValue('Local') in ['VLAN', 'Native']")
+        .message("bandwidth is of an uplink; write transport VLAN or Native, or remove it")
+        .field_path(".scheduling"),
 ]))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodNetworkParametersSpec {
@@ -415,6 +422,9 @@ pub struct PodNetworkParametersSpec {
     /// Kind of the pods' ports; without it interfaces of the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<InterfaceSpec>,
+    /// The scheduler's view of the network; it has none when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling: Option<SchedulingSpec>,
     /// Number of the network, 1 to 16777215; allocated and stable when absent.
     #[schemars(range(min = NetworkId::MIN, max = NetworkId::MAX))]
     #[serde(default, rename = "networkID", skip_serializing_if = "Option::is_none")]

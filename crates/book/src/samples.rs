@@ -45,6 +45,7 @@ pub fn network(name: &str, mode: Mode, subnets: &[(&str, &str)]) -> Network {
         id: None,
         interface: api::Interface::VETH,
         bandwidth: api::Bandwidth::default(),
+        scheduling: api::SchedulingSpec::default(),
         written: api::Written::default(),
     }
 }

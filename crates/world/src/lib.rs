@@ -20,6 +20,7 @@ mod default_network;
 mod error;
 pub mod lists;
 pub mod resource;
+pub mod scheduling;
 
 /// Editors write in several steps: what comes within this time is one change.
 const SETTLE: Duration = Duration::from_millis(50);

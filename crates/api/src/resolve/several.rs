@@ -88,6 +88,7 @@ pub(super) fn merge(
         egress,
         mtu,
         interface,
+        scheduling,
         network_id,
         ingress_rate,
         egress_rate,
@@ -106,6 +107,7 @@ pub(super) fn merge(
         ("spec.egress", into.egress == *egress),
         ("spec.mtu", fill(&mut into.mtu, mtu)),
         ("spec.interface", fill(&mut into.interface, interface)),
+        ("spec.scheduling", fill(&mut into.scheduling, scheduling)),
         ("spec.networkID", fill(&mut into.network_id, network_id)),
         (
             "spec.ingressRate",

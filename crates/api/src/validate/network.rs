@@ -22,6 +22,7 @@ use crate::{
     interface::Interface,
     outside::Egress,
     parameters::{Mode, PodNetworkParametersSpec, Routing, Transport},
+    scheduling::{ADDRESSES_DOMAIN, BANDWIDTH_DOMAIN, SchedulingSpec, scheduling_key},
 };
 
 /// The largest MTU of a network, bytes: the kernel's 65535 less an Ethernet header.
@@ -74,9 +75,17 @@ pub struct Network {
     pub interface: Interface,
     /// Rates of attachments that ask for none of their own.
     pub bandwidth: Bandwidth,
+    /// The scheduler's view of it.
+    #[serde(skip_serializing_if = "is_untold")]
+    pub scheduling: SchedulingSpec,
     /// Which of the fields that a cluster decides on the manifest has.
     #[serde(skip)]
     pub written: Written,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_untold(scheduling: &SchedulingSpec) -> bool {
+    !scheduling.is_any()
 }
 
 /// The fields of a manifest that a cluster decides on when they are absent.
@@ -200,6 +209,8 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
     note_idle_bursts(&mut faults, &bandwidth);
     let interface = interface(&mut faults, spec.interface.as_ref()).unwrap_or_default();
     note_unreachable(&mut faults, interface, spec.routing);
+    let scheduling = spec.scheduling.unwrap_or_default();
+    schedulable(&mut faults, name, scheduling, &subnets, wire.as_ref());
     faults.finish(Network {
         name: name.to_owned(),
         mode: spec.mode,
@@ -214,11 +225,41 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         id,
         interface,
         bandwidth,
+        scheduling,
         written: Written {
             transport: written.is_some() || by_node,
             mtu: spec.mtu.is_some(),
         },
     })
+}
+
+/// Refuses what no label or resource of a node could say.
+fn schedulable(
+    faults: &mut Faults,
+    name: &str,
+    scheduling: SchedulingSpec,
+    subnets: &[Subnet],
+    wire: Option<&Wire>,
+) {
+    const PLACE: &str = "spec.scheduling";
+    if scheduling.addresses && subnets.is_empty() {
+        faults.push(PLACE, FieldProblem::AddressesNeedSubnets);
+    }
+    let named = scheduling.addresses || scheduling.nodes;
+    if named && scheduling_key(ADDRESSES_DOMAIN, name).is_none() {
+        let name = name.to_owned();
+        faults.push(PLACE, FieldProblem::NoLabel { name });
+    }
+    match wire {
+        None if scheduling.bandwidth => faults.push(PLACE, FieldProblem::BandwidthNeedsUplink),
+        Some(wire) if scheduling.bandwidth => {
+            if scheduling_key(BANDWIDTH_DOMAIN, &wire.uplink).is_none() {
+                let name = wire.uplink.clone();
+                faults.push(PLACE, FieldProblem::NoLabel { name });
+            }
+        }
+        _ => {}
+    }
 }
 
 fn subnets(faults: &mut Faults, spec: &PodNetworkParametersSpec) -> Vec<Subnet> {

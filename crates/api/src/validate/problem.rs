@@ -328,6 +328,21 @@ pub enum FieldProblem {
         /// The value as written.
         found: i64,
     },
+    /// Addresses are to be counted where there are none.
+    #[error("addresses needs spec.subnets; list a subnet or remove it")]
+    AddressesNeedSubnets,
+    /// A rate is to be counted at an uplink where there is none.
+    #[error("bandwidth is of an uplink; write transport VLAN or Native, or remove it")]
+    BandwidthNeedsUplink,
+    /// A name that labels and resources of nodes cannot have.
+    #[error(
+        "\"{name}\" is no name that a label of a node can have; remove spec.scheduling, or choose a name of at \
+         most 63 letters, digits, '-', '_' and '.'"
+    )]
+    NoLabel {
+        /// The name of the network or of its uplink.
+        name: String,
+    },
     /// A burst that limits nothing.
     #[error("a burst without a rate limits nothing; set spec.{rate} too, or remove it")]
     BurstWithoutRate {

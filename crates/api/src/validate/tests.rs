@@ -6,6 +6,7 @@ use crate::{
 
 mod beyond;
 mod interface;
+mod scheduling;
 
 fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
     PodNetworkParametersSpec {
@@ -20,6 +21,7 @@ fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
         egress: Egress::None,
         mtu: None,
         interface: None,
+        scheduling: None,
         network_id: None,
         ingress_rate: None,
         egress_rate: None,
