@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::{fs, io};
 
+use api::CARRIED;
 use api::selection::PodSelection;
 use clap::ValueEnum;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde_json::{Value, json};
 use world::resource;
+use world::scheduling::Needs;
 
 use super::review::{Denial, named};
-use super::wants::{NODE_SELECTOR_ANNOTATION, Wants};
+use super::wants::{NODE_SELECTOR_ANNOTATION, NodeWish, Wants};
 
 #[cfg(test)]
 mod tests;
@@ -23,9 +25,9 @@ const UUID: &str = "/proc/sys/kernel/random/uuid";
 /// Something that pods which list networks get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Injection {
-    /// A device for each network that has a resource, in the first container
+    /// Devices, addresses and rates of networks that count them, in the first container
     Resources,
-    /// The nodes on which their networks are
+    /// The nodes on which their networks are, by annotation or spec.scheduling
     NodeSelector,
     /// Directory /etc/podnetinfo, also for pods without annotation podnet.dev/downward
     Podnetinfo,
@@ -35,7 +37,8 @@ pub enum Injection {
 
 /// Returns the operations (RFC 6902) that ask for the devices of the attachments.
 ///
-/// There is a device for each attachment that is counted by a resource, in the first container. A
+/// There is a device for each attachment that is counted by a resource, in the first container, and what
+/// `spec.scheduling` of its network has the scheduler count. A
 /// resource that a container of the pod asks for already is the user's own business, and this may be
 /// the second time the pod comes by.
 pub fn resources(pod: &Pod, selection: &PodSelection, wants: &Wants) -> Vec<Value> {
@@ -43,17 +46,18 @@ pub fn resources(pod: &Pod, selection: &PodSelection, wants: &Wants) -> Vec<Valu
         return Vec::new();
     };
     let init = spec.init_containers.as_deref().unwrap_or_default();
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut needs = Needs::default();
     for attachment in named(selection) {
-        let found = resource::of_target(&wants.world, &attachment.target);
-        let asks = |resource: &String| {
-            let mut containers = init.iter().chain(&spec.containers);
-            containers.any(|container| asks_for(container, resource))
-        };
-        if let Some(resource) = found.filter(|resource| !asks(resource)) {
-            *counts.entry(resource).or_default() += 1;
+        if let Some(resource) = resource::of_target(&wants.world, &attachment.target) {
+            *needs.resources.entry(resource).or_default() += 1;
         }
+        needs.add(&wants.world, attachment);
     }
+    let mut counts = needs.resources;
+    counts.retain(|resource, _| {
+        let mut containers = init.iter().chain(&spec.containers);
+        !containers.any(|container| asks_for(container, resource))
+    });
     let Some(first) = spec.containers.first().filter(|_| !counts.is_empty()) else {
         return Vec::new();
     };
@@ -92,12 +96,25 @@ fn asks_for(container: &Container, resource: &str) -> bool {
 ///
 /// # Errors
 /// When a wish is no label, or contradicts another one or the pod's own.
-pub fn node_selector(pod: &Pod, wants: &Wants) -> Result<Vec<Value>, Denial> {
+pub fn node_selector(
+    pod: &Pod,
+    selection: &PodSelection,
+    wants: &Wants,
+) -> Result<Vec<Value>, Denial> {
     let none = BTreeMap::new();
     let spec = pod.spec.as_ref();
     let own = spec.and_then(|spec| spec.node_selector.as_ref());
     let mut more: BTreeMap<&str, &str> = BTreeMap::new();
-    for wish in &wants.nodes {
+    let carried = named(selection).flat_map(|attachment| {
+        let mut needs = Needs::default();
+        needs.add(&wants.world, attachment);
+        needs.labels.into_iter().map(|label| NodeWish {
+            object: attachment.target.clone(),
+            text: format!("{label}={CARRIED}"),
+        })
+    });
+    let carried: Vec<NodeWish> = carried.collect();
+    for wish in wants.nodes.iter().chain(&carried) {
         let refuse = |problem: String| Denial::NodeSelector {
             object: wish.object.clone(),
             problem,

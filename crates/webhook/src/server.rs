@@ -223,7 +223,7 @@ impl Reviewer {
         if nodes {
             mutation
                 .operations
-                .extend(inject::node_selector(pod, &wants)?);
+                .extend(inject::node_selector(pod, &selection, &wants)?);
         }
         Ok(mutation)
     }

@@ -4,6 +4,8 @@ use super::super::review;
 use super::super::samples::{create, npwg, plain, pod};
 use super::*;
 
+mod scheduling;
+
 /// Two memif networks, a veth network, definitions with and without a resource.
 const OBJECTS: &str = r#"
 apiVersion: podnet.dev/v1alpha1
@@ -152,16 +154,18 @@ fn what_a_pod_asks_for_itself_is_not_asked_for_again() {
 
 fn on_nodes(pod: &Value, wants: &Wants) -> Result<Vec<Value>, String> {
     let request = create(pod);
+    let rules = api::selection::SelectionRules::default();
+    let selection = review::read(&request, &rules).expect("a good list");
     let pod = request.object.as_ref().expect("a pod");
-    node_selector(pod, wants).map_err(|denial| denial.to_string())
+    node_selector(pod, &selection.expect("a list"), wants).map_err(|denial| denial.to_string())
 }
 
 /// NRI-07
 #[test]
 fn a_pod_goes_to_the_nodes_that_its_networks_want() {
     let list = npwg("vf, there");
-    let (patch, after) = injected(&list, |pod, _| {
-        node_selector(pod, &wants()).expect("no clash")
+    let (patch, after) = injected(&list, |pod, selection| {
+        node_selector(pod, selection, &wants()).expect("no clash")
     });
     assert_eq!(
         patch,
