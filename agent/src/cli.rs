@@ -20,6 +20,7 @@ use world::lists::ListOptions;
 
 use crate::devices::DeviceOptions;
 use crate::install::InstallOptions;
+use crate::kube::scheduling::SchedulingOptions;
 use crate::places::{CniPlaces, Places};
 
 /// Gives pods more than one network, from an eBPF datapath.
@@ -84,6 +85,9 @@ pub struct RunOptions {
     /// Options about XDP.
     #[command(flatten)]
     pub early: EarlyDropOptions,
+    /// Options about the scheduler.
+    #[command(flatten)]
+    pub scheduling: SchedulingOptions,
     /// Configuration of the API server's client; this pod's service account by default
     #[arg(long, value_name = "FILE", env = "PODNET_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,

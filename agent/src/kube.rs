@@ -8,6 +8,7 @@
 //! - `nodes` knows where the pods of other nodes are.
 //! - `holdings` hears which addresses other nodes hold.
 //! - `slices` says which members of networks that span nodes are here, and hears of the others.
+//! - [`scheduling`] says what the scheduler can count on here.
 //! - `addresses` sees to it that no other node gives the addresses that this one gives.
 //!
 //! No request of a runtime waits for any of it, but for the lookup of a pod that is not in the copy
@@ -24,6 +25,7 @@ pub mod lookup;
 mod nodes;
 mod objects;
 pub mod report;
+pub mod scheduling;
 mod slices;
 pub mod status;
 
@@ -53,6 +55,7 @@ use reach::Reach;
 
 use self::nodes::Nodes;
 use self::objects::Objects;
+use self::scheduling::{Scheduling, SchedulingOptions};
 use self::slices::{Followed, Slices};
 use self::status::StatusWriter;
 
@@ -67,6 +70,7 @@ pub struct Cluster {
     slices: Arc<Slices>,
     followed: Followed,
     blocks: Blocks,
+    scheduling: Scheduling,
     home: Home,
     /// Tunnels end at the addresses of the `Node`.
     node_tunnels: bool,
@@ -77,7 +81,7 @@ pub struct Cluster {
 }
 
 /// How a node deals with its cluster.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// How long a block of addresses is kept that is not needed.
     pub keep_blocks: Duration,
@@ -85,6 +89,8 @@ pub struct Settings {
     pub access_control: AccessControl,
     /// Tunnels end at the addresses of the `Node`: nobody gave others.
     pub node_tunnels: bool,
+    /// The scheduler's view of this node.
+    pub scheduling: SchedulingOptions,
 }
 
 impl Cluster {
@@ -110,6 +116,7 @@ impl Cluster {
         let slices = Arc::new(slices);
         let followed = Followed::new(&client, home.clone());
         let blocks = Blocks::new(&client, home.clone());
+        let scheduling = Scheduling::new(&client, node, settings.scheduling, home.clone());
         let (addresses, addresses_work) = Addresses::new(
             &client,
             node,
@@ -146,6 +153,7 @@ impl Cluster {
             slices,
             followed,
             blocks,
+            scheduling,
             home,
             node_tunnels: settings.node_tunnels,
             access,
@@ -179,6 +187,7 @@ impl Cluster {
         work.push(self.slices.work().boxed());
         work.push(self.followed.work().boxed());
         work.push(self.blocks.work().boxed());
+        work.push(self.scheduling.work(reach).boxed());
         if let Some(access) = &self.access {
             work.push(access.work().boxed());
         }

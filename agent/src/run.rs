@@ -294,6 +294,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
             keep_blocks: Duration::from_secs(options.keep_blocks),
             access_control: options.access_control,
             node_tunnels: options.spanning.vteps.is_empty(),
+            scheduling: options.scheduling.clone(),
         };
         let home = kube::Home {
             book: Arc::clone(&book),
