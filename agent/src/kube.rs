@@ -40,6 +40,7 @@ use futures_util::future::{BoxFuture, select_all};
 use world::World;
 
 use self::access::Access;
+pub(crate) use self::access::everybodys;
 use self::addresses::Addresses;
 pub use self::error::{AccessError, ClusterError};
 use self::events::EventWriter;
@@ -204,14 +205,15 @@ impl Cluster {
 
     /// Returns the cluster as it is known now.
     pub fn world(&self) -> World {
-        let world = self.objects.world();
-        match self.nodes.unread() {
-            // Whether this node can be among those that a network spans is not known yet.
-            Some(why) if self.node_tunnels && world.resolved.spans_nodes() => {
-                World::unread(vec![why])
-            }
-            _ => world.on_node(!self.home.remotes.vteps().is_empty()),
+        // The node says which network its pods have first, and whether it can be among those that a network
+        // spans.
+        if let Some(why) = self.nodes.unread() {
+            return World::unread(vec![why]);
         }
+        let world = self
+            .objects
+            .world(self.nodes.default_network(), &self.home.lists);
+        world.on_node(!self.home.remotes.vteps().is_empty())
     }
 
     async fn keep_world(&self) {

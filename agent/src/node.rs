@@ -155,7 +155,8 @@ impl Node {
             book: Arc::clone(&parts.book),
             cluster: parts.cluster.clone(),
             reach: Arc::clone(&reach),
-            default_network: parts.rules.lists.default_network.name().to_owned(),
+            world: Arc::clone(&parts.world),
+            lists: parts.rules.lists.clone(),
         };
         let attachments = Attachments::new(
             Arc::clone(&parts.book),

@@ -561,6 +561,7 @@ pub async fn state(node: &Node) -> Result<Value, AgentError> {
         "node": node.name,
         "version": env!("CARGO_PKG_VERSION"),
         "ready": node.is_ready(),
+        "nodeDefault": node.world.get().node_default,
         "portsWaitingForTcx": node.ports.waiting(),
         "impairedPorts": node.attachments.impaired(),
         "storeFailure": node.book.failure().map(|failure| chain(&failure.error)),

@@ -7,10 +7,12 @@ use book::ledger::Wanted;
 use book::record::{Attachment, HostEnd, PodIdentity};
 use cluster::access::Used;
 use reach::Reach;
+use world::Current;
+use world::lists::ListOptions;
 
 use super::doors::Authority;
 use crate::error::AgentError;
-use crate::kube::Cluster;
+use crate::kube::{Cluster, everybodys};
 
 /// The giver; see the module.
 #[derive(Debug)]
@@ -21,8 +23,10 @@ pub struct Giver {
     pub cluster: Option<Arc<Cluster>>,
     /// Prefixes of the node's own.
     pub reach: Arc<Reach>,
-    /// Name of the default network, which is everybody's.
-    pub default_network: String,
+    /// Networks as they are known now.
+    pub world: Arc<Current>,
+    /// How lists of pods are read; the default network is everybody's.
+    pub lists: ListOptions,
 }
 
 impl Authority for Giver {
@@ -35,8 +39,11 @@ impl Authority for Giver {
         let Some(cluster) = &self.cluster else {
             return Ok(());
         };
-        let default = Used::Network(self.default_network.clone());
-        let used = used.into_iter().filter(|used| *used != default).collect();
+        let everybodys = everybodys(&self.world.get(), &self.lists);
+        let is_everybodys =
+            |used: &Used| matches!(used, Used::Network(name) if everybodys.contains(name));
+        let used = used.into_iter().filter(|used| !is_everybodys(used));
+        let used = used.collect();
         Ok(cluster.check_access(pod, &used).await?)
     }
 

@@ -231,7 +231,7 @@ fn world_code(error: &WorldError, command: Command) -> ErrorCode {
             | ResolveError::TransportPending { .. } => ErrorCode::TRY_AGAIN_LATER,
             _ => ErrorCode::INVALID_CONFIG,
         },
-        WorldError::NotSynced { .. } => ErrorCode::TRY_AGAIN_LATER,
+        WorldError::NodeDefault { .. } | WorldError::NotSynced { .. } => ErrorCode::TRY_AGAIN_LATER,
     };
     unless_status(code, command)
 }

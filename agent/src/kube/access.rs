@@ -14,6 +14,8 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use world::lists::ListOptions;
+use world::{DefaultNetwork, World};
 
 use super::addresses::SOON;
 use super::addresses::answer;
@@ -164,7 +166,8 @@ impl Access {
                 }
                 let lists = &self.home.lists;
                 let mut networks = super::addresses::networks(&pod, lists, &world);
-                networks.retain(|network| network != lists.default_network.name());
+                let everybodys = everybodys(&world, lists);
+                networks.retain(|network| !everybodys.contains(network));
                 if networks.is_empty() || pod.annotations.contains_key(MIRROR) {
                     continue;
                 }
@@ -191,6 +194,16 @@ impl Access {
         let mut known = self.known();
         known.accounts.retain(|uid, _| there.contains(uid));
     }
+}
+
+/// Names the default networks, the cluster's and this node's own.
+///
+/// Every pod may use them. A list means the cluster's by its name on every node, and the webhook knows no node.
+pub(crate) fn everybodys(world: &World, lists: &ListOptions) -> BTreeSet<String> {
+    let own = world.default_network(lists).ok();
+    let own = own.as_ref().map(DefaultNetwork::name);
+    let all = own.into_iter().chain([lists.default_network.name()]);
+    all.map(ToOwned::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::{Prefix, VTEPS_ANNOTATION};
+use api::{NODE_DEFAULT_ANNOTATION, NODE_DEFAULT_MAX, Prefix, VTEPS_ANNOTATION};
 use cluster::Work;
 use cluster::copied::{Copied, Copier, settled, trim as trim_meta};
 use cluster::watch::Progress;
@@ -37,6 +37,31 @@ pub(super) struct OwnNode {
     pub(super) exists: bool,
     /// Its addresses.
     addresses: Vec<IpAddr>,
+    /// Its annotation about the default network.
+    pub(super) default_network: Option<String>,
+}
+
+impl OwnNode {
+    /// Replaces what was known; true when that is a change.
+    ///
+    /// A node that is gone for a moment has the default network that it had.
+    fn replace(mut self, known: &mut Option<Self>) -> bool {
+        let before = known.as_ref().and_then(|it| it.default_network.as_ref());
+        if !self.exists {
+            self.default_network = before.cloned();
+        }
+        if self.default_network.as_ref() != before {
+            tracing::info!(
+                annotation = self.default_network,
+                "pods without a list have another first network from now on: the annotation \
+                 podnet.dev/default-network of the Node has changed"
+            );
+        }
+        let own = Some(self);
+        let differs = *known != own;
+        *known = own;
+        differs
+    }
 }
 
 impl Nodes {
@@ -57,6 +82,12 @@ impl Nodes {
     /// Follows the object of this node, with each change of it.
     pub(super) fn own(&self) -> watch::Receiver<Option<OwnNode>> {
         self.own.subscribe()
+    }
+
+    /// Returns this node's annotation about the default network.
+    pub(super) fn default_network(&self) -> Option<String> {
+        let own = self.own.borrow();
+        own.as_ref().and_then(|own| own.default_network.clone())
     }
 
     /// Why it is not known what the API server says of this node, if so.
@@ -88,12 +119,7 @@ impl Nodes {
                 if tunnels && own.exists {
                     remotes.set_vteps(&own.addresses);
                 }
-                self.own.send_if_modified(|known| {
-                    let own = Some(own);
-                    let differs = *known != own;
-                    *known = own;
-                    differs
-                });
+                self.own.send_if_modified(|known| own.replace(known));
             }
             settled(&self.changed).await;
         }
@@ -104,7 +130,10 @@ impl Nodes {
 fn trim(node: &mut ApiNode) {
     trim_meta(node);
     if let Some(annotations) = &mut node.metadata.annotations {
-        annotations.retain(|key, _| key == VTEPS_ANNOTATION);
+        annotations.retain(|key, _| key == VTEPS_ANNOTATION || key == NODE_DEFAULT_ANNOTATION);
+        if let Some(text) = annotations.get_mut(NODE_DEFAULT_ANNOTATION) {
+            text.truncate(text.floor_char_boundary(NODE_DEFAULT_MAX));
+        }
     }
     let status = node.status.take();
     node.status = Some(NodeStatus {
@@ -118,6 +147,7 @@ fn own(nodes: &[Arc<ApiNode>], name: &str) -> OwnNode {
     own.map_or_else(OwnNode::default, |node| OwnNode {
         exists: true,
         addresses: addresses(node),
+        default_network: node.annotations().get(NODE_DEFAULT_ANNOTATION).cloned(),
     })
 }
 
@@ -264,6 +294,35 @@ mod tests {
             ]
         );
         proof::of!("ATT-06a");
+    }
+
+    /// KEP-DEF-6: a Node that registers again in the middle does not lead pods back.
+    #[test]
+    fn a_node_that_is_gone_for_a_moment_keeps_its_default_network() {
+        let mut led: ApiNode = (*node("n1", &json!({}))).clone();
+        let long = "x".repeat(1000);
+        let annotate = |led: &mut ApiNode, text: &str| {
+            led.metadata.annotations =
+                Some([(NODE_DEFAULT_ANNOTATION.to_owned(), text.to_owned())].into());
+            trim(led);
+        };
+        annotate(&mut led, &long);
+        let of = |led: &ApiNode| own(&[Arc::new(led.clone())], "n1");
+        assert_eq!(
+            of(&led).default_network.map(|it| it.len()),
+            Some(NODE_DEFAULT_MAX)
+        );
+        annotate(&mut led, "podnetwork:green");
+        let mut known = None;
+        assert!(of(&led).replace(&mut known));
+        assert!(!of(&led).replace(&mut known));
+        assert!(OwnNode::default().replace(&mut known));
+        let default = |known: &Option<OwnNode>| known.clone().unwrap().default_network;
+        assert_eq!(default(&known).as_deref(), Some("podnetwork:green"));
+        // Taken away by somebody, it is away.
+        assert!(own(&[node("n1", &json!({}))], "n1").replace(&mut known));
+        assert_eq!(default(&known), None);
+        proof::of!("KEP-DEF-6");
     }
 
     #[test]

@@ -16,7 +16,8 @@ use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Config;
 use kube::{Client, Resource};
 use tokio::sync::Notify;
-use world::{Claim, Definition, World};
+use world::lists::ListOptions;
+use world::{Claim, DefaultNetwork, Definition, World};
 
 /// Copies of all objects of the kinds that matter.
 #[derive(Debug)]
@@ -59,8 +60,9 @@ impl Objects {
 
     /// Makes a world of the copies, unread until all of them were read.
     ///
-    /// A network whose parameters were not read yet would look like one without.
-    pub(super) fn world(&self) -> World {
+    /// A network whose parameters were not read yet would look like one without. `node_default` is the
+    /// annotation of this node.
+    pub(super) fn world(&self, node_default: Option<String>, lists: &ListOptions) -> World {
         let kinds = [
             &self.networks.kind,
             &self.attachments.kind,
@@ -99,19 +101,24 @@ impl Objects {
             .collect();
         let numbers = given.iter();
         let numbers = numbers.filter_map(|(name, given)| Some((name.clone(), given.number?)));
+        let mut world = World {
+            definitions,
+            claims,
+            node_default,
+            broken,
+            ..World::default()
+        };
         let mut resolved = api::resolve(objects);
+        if let Ok(DefaultNetwork::PodNetwork(name)) = world.default_network(lists) {
+            resolved.route_for([name.as_str()], true);
+        }
         resolved.number(&numbers.collect());
         resolved.transport(|network| {
             let given = given.get(&network.name).copied().unwrap_or_default();
             decided_transport(network, given)
         });
-        World {
-            resolved,
-            definitions,
-            claims,
-            broken,
-            unread,
-        }
+        world.resolved = resolved;
+        world
     }
 }
 

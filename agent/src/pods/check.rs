@@ -80,10 +80,10 @@ impl Node {
     pub(crate) async fn default_network_status(&self, path: &str) -> Result<(), AgentError> {
         let world = self.world.get();
         world.check_read()?;
-        match &self.rules.lists.default_network {
+        match world.default_network(&self.rules.lists)? {
             DefaultNetwork::None => Ok(()),
             DefaultNetwork::PodNetwork(name) => {
-                world.network(name)?;
+                world.network(&name)?;
                 Ok(())
             }
             DefaultNetwork::Delegate => {

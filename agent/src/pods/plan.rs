@@ -75,10 +75,11 @@ impl Node {
         let annotations = self.annotations(asked).await?;
         let world = self.world.get();
         world.check_read()?;
-        let mut selection = self.selection(asked, &annotations)?;
+        let default = world.default_network(&self.rules.lists);
+        let (mut selection, default) = self.selection(asked, &annotations, default)?;
         let mut meanings = Vec::new();
         for (index, selected) in selection.attachments.iter().enumerate() {
-            let meant = self.meaning(&world, selected);
+            let meant = self.meaning(&world, selected, &default);
             meanings.push(meant.map_err(|error| of_member(index, selected, error))?);
         }
         refuse_twice(&selection, &meanings)?;
@@ -142,19 +143,26 @@ impl Node {
         Ok(found.annotations)
     }
 
+    /// Reads the lists of the pod, and returns the default network with them.
+    ///
+    /// `default` is that of the node. Where it is not known, a pod that lists all of its networks is as on
+    /// every other node.
     fn selection(
         &self,
         asked: Asked<'_>,
         annotations: &BTreeMap<String, String>,
-    ) -> Result<PodSelection, AgentError> {
+        default: Result<DefaultNetwork, WorldError>,
+    ) -> Result<(PodSelection, DefaultNetwork), AgentError> {
         let identity: Option<PodIdentity> = asked.invocation.args.pod().map(Into::into);
         let namespace = identity
             .as_ref()
             .map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
         let primary = asked.request.ifname.clone();
+        let lists = &self.rules.lists;
+        let known = default.as_ref().unwrap_or(&lists.default_network);
         let rules = SelectionRules {
             primary_interface: primary.try_into().map_err(|_| AgentError::InterfaceName)?,
-            ..self.rules.lists.rules()
+            ..lists.rules_on(known)
         };
         let pod = PodAnnotations {
             namespace,
@@ -183,7 +191,11 @@ impl Node {
                 }
             }
         }
-        if !has_default {
+        let default = match default {
+            Err(error) if selection.attachments.iter().any(is_implied) => return Err(error.into()),
+            default => default.unwrap_or_else(|_| lists.default_network.clone()),
+        };
+        if default == DefaultNetwork::None {
             selection.attachments.retain(|one| !is_implied(one));
         }
         let has_primary = selection
@@ -191,23 +203,39 @@ impl Node {
             .iter()
             .any(|one| one.interface == rules.primary_interface);
         if has_primary {
-            Ok(selection)
+            Ok((selection, default))
         } else {
             let interface = IfName::new(asked.request.ifname.as_str())?;
             Err(AgentError::NoPrimary { interface })
         }
     }
 
-    fn meaning(&self, world: &World, selected: &SelectedAttachment) -> Result<Meant, AgentError> {
+    /// Finds the meaning of an element.
+    ///
+    /// `default` is the first network of pods without a list on this node.
+    fn meaning(
+        &self,
+        world: &World,
+        selected: &SelectedAttachment,
+        default: &DefaultNetwork,
+    ) -> Result<Meant, AgentError> {
+        let of_lists = &self.rules.lists.default_network;
+        // By its name a list means the cluster's, on every node.
+        let default = match selected.source {
+            Source::Default => default,
+            Source::Kep | Source::Npwg => of_lists,
+        };
         match &selected.target {
             Target::PodNetwork(name)
-                if self.rules.lists.default_network == DefaultNetwork::Delegate
-                    && name == self.rules.lists.default_network.name() =>
+                if *default == DefaultNetwork::Delegate && name == default.name() =>
             {
                 Ok(Meant::Chain(self.default_chain()?))
             }
             Target::PodNetwork(name) => {
                 let because = match selected.source {
+                    Source::Default if default != of_lists => {
+                        "annotation podnet.dev/default-network of the node"
+                    }
                     Source::Default => "default network of the node",
                     Source::Kep | Source::Npwg => POD_NETWORKS_ANNOTATION,
                 };

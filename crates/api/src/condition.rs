@@ -14,6 +14,10 @@ pub const READY: &str = "Ready";
 pub const PARAMS_READY: &str = "ParamsReady";
 /// Condition: pods of a network that ends at the node are on several nodes.
 pub const SPLIT: &str = "Split";
+/// Condition: pods have a network, or get it without a list.
+///
+/// Written of the network `default`, which has no finalizer (KEP-3698 "`InUse` state").
+pub const IN_USE: &str = "InUse";
 /// Condition: an address is the holder's of an `IPReservation`.
 pub const GRANTED: &str = "Granted";
 

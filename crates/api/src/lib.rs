@@ -61,7 +61,7 @@ mod validate;
 pub use attachment::{PodNetworkAttachment, PodNetworkAttachmentSpec, PodNetworkAttachmentStatus};
 pub use block::{BLOCK_LEN_V4, BLOCK_LEN_V6, BlockReason, IpBlock, IpBlockSpec, IpBlockStatus};
 pub use claim::{IpamClaim, IpamClaimSpec, IpamClaimStatus};
-pub use condition::{GATE, GRANTED, PARAMS_READY, READY, SPLIT};
+pub use condition::{GATE, GRANTED, IN_USE, PARAMS_READY, READY, SPLIT};
 pub use crd::{own_definitions, standard_definitions};
 pub use endpoint_slice::{
     ENDPOINT_IPS_MAX, ENDPOINTS_MAX, NETWORK_LABEL, NODE_LABEL, PodNetworkEndpointSlice,
@@ -78,8 +78,8 @@ pub use manifest::{
     parse_endpoint_slices, parse_manifests,
 };
 pub use meta::{
-    API_VERSION, DEFAULT_NETWORK, GROUP, Kind, Manifest, Metadata, NameError, PROVIDER,
-    ParametersRef, check_label, check_subdomain,
+    API_VERSION, DEFAULT_NETWORK, GROUP, Kind, Manifest, Metadata, NODE_DEFAULT_ANNOTATION,
+    NODE_DEFAULT_MAX, NameError, PROVIDER, ParametersRef, check_label, check_subdomain,
 };
 pub use network_attachment_definition::{
     NetworkAttachmentDefinition, NetworkAttachmentDefinitionSpec,

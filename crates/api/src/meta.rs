@@ -14,6 +14,15 @@ pub const API_VERSION: &str = "podnet.dev/v1alpha1";
 pub const PROVIDER: &str = "podnet.dev/ebpf";
 /// The `PodNetwork` every cluster has (KEP-3698 "Default PodNetwork").
 pub const DEFAULT_NETWORK: &str = "default";
+/// The annotation of a `Node` about the first network of its pods without a list.
+///
+/// It is `overrideDefaultPodNetwork` of KEP-3698 ("Network Migration"), with the values of the agents'
+/// `--default-network`.
+pub const NODE_DEFAULT_ANNOTATION: &str = "podnet.dev/default-network";
+/// Bytes of [`NODE_DEFAULT_ANNOTATION`] that are read.
+///
+/// No value of it has as many.
+pub const NODE_DEFAULT_MAX: usize = 300;
 
 /// The longest DNS-1123 subdomain (RFC 1123 §2.1), bytes.
 const SUBDOMAIN_MAX: usize = 253;

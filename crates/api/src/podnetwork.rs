@@ -127,9 +127,10 @@ pub struct PodNetworkSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodNetworkStatus {
-    /// `Ready`, `ParamsReady` and `Split`.
+    /// `Ready`, `ParamsReady`, `Split` and `InUse`.
     ///
-    /// `ParamsReady` where the network has parameters (KEP-3698), `Split` with transport Local.
+    /// `ParamsReady` where the network has parameters (KEP-3698), `Split` with transport Local, `InUse` of the
+    /// network `default`: it can be deleted when that is False.
     #[schemars(schema_with = "condition::list_schema")]
     #[serde(
         default,

@@ -5,6 +5,7 @@
 mod error;
 mod index;
 mod numbers;
+mod routing;
 mod several;
 #[cfg(test)]
 mod tests;
@@ -23,8 +24,7 @@ use serde::Serialize;
 use crate::{
     listed::PROBLEMS_MAX,
     manifest::{Object, Origin},
-    meta::{DEFAULT_NETWORK, Kind},
-    parameters::Routing,
+    meta::Kind,
     validate::{AttachmentRequest, Network, NetworkId},
 };
 use index::Index;
@@ -84,6 +84,8 @@ pub struct Resolved {
     networks: BTreeMap<String, NetworkEntry>,
     attachments: BTreeMap<(String, String), Result<Attachment, ResolveError>>,
     problems: Vec<Problem>,
+    /// Network that this node routes for by its own annotation.
+    router: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +131,8 @@ impl Resolved {
     /// It may be one that takes no new attachments.
     #[must_use]
     pub fn routed_by_node(&self) -> Option<&Network> {
-        self.definition(holder_of_routing(&self.networks)?)
+        let router = self.router.as_ref();
+        self.definition(router.or_else(|| routing::holder(&self.networks))?)
     }
 
     /// Names of all `PodNetwork` objects, in order.
@@ -206,7 +209,7 @@ pub fn resolve(objects: impl IntoIterator<Item = Object>) -> Resolved {
         .map(|(key, slot)| (key.name.clone(), index.network_entry(&key.name, slot)))
         .collect();
     refuse_shared_ids(&mut networks);
-    refuse_second_routing(&mut networks);
+    routing::refuse_second(&mut networks);
     wires::refuse_second_owners(&mut networks);
     let attachments = index
         .attachments
@@ -220,6 +223,7 @@ pub fn resolve(objects: impl IntoIterator<Item = Object>) -> Resolved {
         networks,
         attachments,
         problems,
+        router: None,
     }
 }
 
@@ -252,40 +256,4 @@ fn refuse_shared_ids(networks: &mut BTreeMap<String, NetworkEntry>) {
                 });
         }
     }
-}
-
-/// Refuses all networks with routing by the node except the first.
-///
-/// The node has one table of routes. The network `default` has it before others, and else the first by
-/// name: every agent decides the same, and no network takes it from a cluster's pods by mistake. A
-/// disabled one counts, because its ports are still there.
-fn refuse_second_routing(networks: &mut BTreeMap<String, NetworkEntry>) {
-    let Some(first) = holder_of_routing(networks).cloned() else {
-        return;
-    };
-    for (name, entry) in networks.iter_mut() {
-        if is_routed_by_node(entry) && *name != first {
-            entry
-                .refusal
-                .get_or_insert_with(|| ResolveError::RoutingConflict {
-                    name: name.clone(),
-                    first: first.clone(),
-                });
-        }
-    }
-}
-
-fn is_routed_by_node(entry: &NetworkEntry) -> bool {
-    let definition = entry.definition.as_ref();
-    definition.is_some_and(|network| network.routing == Routing::Node)
-}
-
-fn holder_of_routing(networks: &BTreeMap<String, NetworkEntry>) -> Option<&String> {
-    let routed = || {
-        networks
-            .iter()
-            .filter(|(_, entry)| is_routed_by_node(entry))
-    };
-    let default = routed().find(|(name, _)| *name == DEFAULT_NETWORK);
-    default.or_else(|| routed().next()).map(|(name, _)| name)
 }

@@ -71,6 +71,10 @@ pub struct PodAnnotations<'a> {
 pub struct SelectionRules {
     /// Name of the `PodNetwork` a pod without a list of KEP-3698 is attached to first.
     pub default_network: String,
+    /// Name of the `PodNetwork` that such a pod has instead on this node.
+    ///
+    /// Lists mean the same on every node, so no element of one is this network by the name of the other.
+    pub node_default: Option<String>,
     /// Name of the interface the runtime asks for.
     pub primary_interface: InterfaceName,
     /// Namespace of names in [`DEFAULT_NETWORK_ANNOTATION`] that have none.
@@ -95,6 +99,7 @@ impl Default for SelectionRules {
     fn default() -> Self {
         Self {
             default_network: "default".to_owned(),
+            node_default: None,
             primary_interface: InterfaceName::primary(),
             default_override: None,
             global_namespaces: None,
@@ -122,6 +127,12 @@ pub struct NamespaceIsolated {
 }
 
 impl SelectionRules {
+    /// Returns the network that a pod without a list of KEP-3698 is attached to first.
+    fn implied(&self) -> Target {
+        let name = self.node_default.as_ref().unwrap_or(&self.default_network);
+        Target::PodNetwork(name.clone())
+    }
+
     /// Checks that an object of namespace `own` may name one of `namespace`.
     ///
     /// # Errors
@@ -320,7 +331,7 @@ impl PodSelection {
             attachments: vec![SelectedAttachment {
                 position: 0,
                 source: Source::Default,
-                target: Target::PodNetwork(rules.default_network.clone()),
+                target: rules.implied(),
                 interface: rules.primary_interface.clone(),
                 is_default_gateway: true,
                 options: AttachmentOptions::default(),

@@ -1,10 +1,13 @@
-//! Decide `Ready`, `ParamsReady` and `Split` of objects.
+//! Decide `Ready`, `ParamsReady`, `Split` and `InUse` of objects.
 //!
 //! KEP-PN-R1 to R8, KEP-PNA-02 to 06.
 
 use std::collections::BTreeSet;
 
-use api::{Listed, PARAMS_READY, PodNetwork, PodNetworkAttachment, READY, ResolveError, SPLIT};
+use api::{
+    IN_USE, Listed, NODE_DEFAULT_ANNOTATION, PARAMS_READY, PodNetwork, PodNetworkAttachment, READY,
+    ResolveError, SPLIT,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -17,7 +20,7 @@ const MESSAGE_MAX: usize = 32_768;
 /// A condition without its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// [`READY`], [`PARAMS_READY`] or [`SPLIT`].
+    /// [`READY`], [`PARAMS_READY`], [`SPLIT`] or [`IN_USE`].
     pub type_: &'static str,
     /// `True` or `False`.
     pub holds: bool,
@@ -122,6 +125,34 @@ pub fn split(nodes: &BTreeSet<String>) -> (Finding, Option<String>) {
     (finding, why)
 }
 
+/// Returns the condition `InUse` of the network `default`.
+///
+/// It has no finalizer, because it is never seen terminating: the policy of the API server lets it go by this.
+/// `user` is a pod or an attachment; `taken` is why pods without a list may get it.
+pub fn in_use(user: Option<&str>, taken: Option<&str>) -> Finding {
+    let (reason, message) = match (user, taken) {
+        (Some(user), _) => ("Used", format!("{user} uses it")),
+        (None, Some(why)) => (
+            "DefaultOfNodes",
+            format!(
+                "{why}; annotate every Node with {NODE_DEFAULT_ANNOTATION}, as podnetwork:NAME, before it \
+                 is deleted"
+            ),
+        ),
+        (None, None) => (
+            "Unused",
+            "no pod uses it, and every Node has another default network: it can be deleted"
+                .to_owned(),
+        ),
+    };
+    Finding {
+        type_: IN_USE,
+        holds: user.is_some() || taken.is_some(),
+        reason,
+        message: beginning(&message, MESSAGE_MAX).to_owned(),
+    }
+}
+
 /// Returns the state and the conditions of an attachment.
 ///
 /// `network` is whether its network is ready: `None` when there is no such network. `user` is what
@@ -178,10 +209,12 @@ pub fn with_history(
 
 /// True when `written` says what `wanted` does, about the types that are ours.
 pub fn are_written(wanted: &[Condition], written: &[Condition]) -> bool {
-    [READY, PARAMS_READY, SPLIT].into_iter().all(|type_| {
-        let find = |all: &[Condition]| all.iter().find(|it| it.type_ == type_).cloned();
-        find(wanted) == find(written)
-    })
+    [READY, PARAMS_READY, SPLIT, IN_USE]
+        .into_iter()
+        .all(|type_| {
+            let find = |all: &[Condition]| all.iter().find(|it| it.type_ == type_).cloned();
+            find(wanted) == find(written)
+        })
 }
 
 #[cfg(test)]

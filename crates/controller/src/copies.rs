@@ -5,8 +5,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use api::{
-    AttachmentParameters, IpBlock, IpReservation, IpamClaim, NetworkAttachmentDefinition,
-    PodNetwork, PodNetworkAttachment, PodNetworkEndpointSlice, PodNetworkParameters,
+    AttachmentParameters, IpBlock, IpReservation, IpamClaim, NODE_DEFAULT_ANNOTATION,
+    NODE_DEFAULT_MAX, NetworkAttachmentDefinition, PodNetwork, PodNetworkAttachment,
+    PodNetworkEndpointSlice, PodNetworkParameters,
 };
 use cluster::Work;
 use cluster::copied::{self, Copied, Copier, Guarded, Key, settled, trim_all};
@@ -55,7 +56,7 @@ impl Copies {
             // Most of a slice are members, and nobody here reads them.
             slices: make.copy("podnetworkendpointslices", true, Config::default(), labels),
             pods: make.needed("pods"),
-            nodes: make.copy("nodes", false, Config::default(), trim_all),
+            nodes: make.copy("nodes", false, Config::default(), trim_node),
             changed,
         };
         (this, make.work())
@@ -107,10 +108,9 @@ impl Copies {
         let pods = self.pods.store.state().into_iter();
         let key = |pod: &Pod| (pod.namespace().to_owned(), pod.name().to_owned());
         view.pods = pods.map(|pod| (key(&pod), pod)).collect();
-        let nodes = self.nodes.store.state().into_iter();
-        view.nodes = nodes
-            .map(|node| (node.name_any(), node.uid().unwrap_or_default()))
-            .collect();
+        for node in self.nodes.store.state() {
+            view.add_node(&node);
+        }
         if *self.claims.kind.progress() == Progress::Read {
             // One that cannot be read is there all the same.
             let claims = self.claims.store.state().into_iter();
@@ -123,6 +123,19 @@ impl Copies {
         view.unreadable = unreadable;
         view
     }
+}
+
+/// Leaves the annotation about the default network.
+fn trim_node(node: &mut PartialObjectMeta<Node>) {
+    let annotations = node.metadata.annotations.take();
+    trim_all(node);
+    node.metadata.annotations = annotations.map(|mut all| {
+        all.retain(|key, text| {
+            text.truncate(text.floor_char_boundary(NODE_DEFAULT_MAX));
+            key == NODE_DEFAULT_ANNOTATION
+        });
+        all
+    });
 }
 
 /// Leaves the labels, which name the node.

@@ -89,7 +89,7 @@ pub struct ObjectStep {
 /// The status of a network or an attachment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
-    /// [`READY`], `ParamsReady` and `Split`.
+    /// [`READY`], `ParamsReady`, `Split` and `InUse`.
     pub conditions: Vec<Condition>,
     /// The number of a network.
     pub number: Option<NetworkId>,
@@ -118,8 +118,12 @@ pub fn plan(view: &View, choices: &Choices, orphans: &mut Orphans, now: Timestam
         return switched_off(view);
     }
     let usage = Usage::of(view);
+    let taken = view.takes_default();
     let mut plan = Plan {
-        create_default: choices.create_default && !view.networks.contains_key(DEFAULT_NETWORK),
+        // An operator who has led every node away from it is about to make another (KEP-DEF-6).
+        create_default: choices.create_default
+            && !view.networks.contains_key(DEFAULT_NETWORK)
+            && taken.is_some(),
         ..Plan::default()
     };
     let resolved = view.resolve();
@@ -183,6 +187,8 @@ fn objects(
             .or_else(|| unknown.clone());
         let wants = is_ours && name != DEFAULT_NETWORK;
         finalizer(&mut step, &network.metadata, wants, user.clone());
+        let in_use = (name == DEFAULT_NETWORK)
+            .then(|| conditions::in_use(user.as_deref(), view.takes_default().as_deref()));
         let ready = if is_ours {
             let assigned = numbers.remove(name).unwrap_or_default();
             let parameters = resolved.network(name).map(drop);
@@ -204,6 +210,7 @@ fn objects(
                 findings.push(finding);
                 step.split = split;
             }
+            findings.extend(in_use);
             let given = Given {
                 number: assigned.number,
                 transport,
@@ -214,7 +221,9 @@ fn objects(
             ready.map_err(|(_, message)| message)
         } else {
             let status = network.status.as_ref();
-            said_by_others(status.map_or(&[], |status| &status.conditions))
+            let written = status.map_or(&[][..], |status| &status.conditions);
+            step.status = in_use.and_then(|finding| in_use_of_others(network, &finding, now));
+            said_by_others(written)
         };
         let terminating = network.metadata.deletion_timestamp.is_some();
         let provider = (!is_ours).then(|| network.spec.provider.clone().unwrap_or_default());
@@ -376,6 +385,21 @@ fn network_status(
         is_new_number: given.number.is_some() && given.number != before.number,
         transport: given.transport,
     })
+}
+
+/// Condition `InUse` of a network `default` of another provider.
+///
+/// The rest of its status is not ours.
+fn in_use_of_others(network: &PodNetwork, finding: &Finding, now: Timestamp) -> Option<Status> {
+    let status = network.status.as_ref();
+    let written = status.map_or(&[][..], |status| &status.conditions);
+    let ours: Vec<Condition> = written
+        .iter()
+        .filter(|it| it.type_ == finding.type_)
+        .cloned()
+        .collect();
+    let finding = std::slice::from_ref(finding);
+    status_of(&network.metadata, finding, &ours, now)
 }
 
 fn status_of(

@@ -59,7 +59,7 @@ fn add(view: &mut View, mut object: Value) {
             view.pods.insert(key, read(object));
         }
         "Node" => {
-            view.nodes.insert(name, uid);
+            view.add_node(&serde_json::from_value(object).expect("a node"));
         }
         "IPBlock" => view.blocks.push(read(object)),
         "IPReservation" => view.reservations.push(read(object)),
@@ -144,6 +144,12 @@ pub(crate) fn pod(name: &str, kep: &Value, npwg: &str) -> Value {
         "spec": {},
         "status": {"phase": "Pending"},
     })
+}
+
+/// A node with this annotation about the default network.
+pub(crate) fn node(name: &str, default: &str) -> Value {
+    let annotations = json!({api::NODE_DEFAULT_ANNOTATION: default});
+    json!({"kind": "Node", "metadata": {"name": name, "annotations": annotations}})
 }
 
 /// The same behind the gate.

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::nad::{Meaning, NetworkRef};
-use api::selection::{PodAnnotations, PodSelection, Target};
+use api::selection::{PodAnnotations, PodSelection, Source, Target};
 use api::status::{POD_NETWORK_STATUS_ANNOTATION, PodNetworkStatusEntry};
 
 use super::pod::Pod;
@@ -107,6 +107,10 @@ impl Usage {
 pub fn references(pod: &Pod, view: &View) -> References {
     let mut found = References::default();
     for target in selection(pod, view).unwrap_or_default().attachments {
+        if target.source == Source::Default && matches!(target.target, Target::PodNetwork(_)) {
+            found.networks.extend(implied(pod, view));
+            continue;
+        }
         if let Some(claim) = target.options.ipam_claim_reference {
             let namespace = pod.namespace().to_owned();
             found.claims.insert((namespace, claim));
@@ -138,6 +142,28 @@ pub fn references(pod: &Pod, view: &View) -> References {
     }
     found.networks.extend(attached(pod));
     found
+}
+
+/// Names the networks that a pod without a list has, or may have.
+///
+/// On a node with another default network a pod has what its status says. One without a status may have
+/// been attached before the node got the other.
+fn implied(pod: &Pod, view: &View) -> Vec<String> {
+    let cluster = || view.rules.default_network.clone();
+    let Some(node) = &pod.spec.node_name else {
+        // It has none yet.
+        return view
+            .takes_default()
+            .map(|_| cluster())
+            .into_iter()
+            .collect();
+    };
+    let Some(own) = view.node_defaults.of(node) else {
+        return vec![cluster()];
+    };
+    let before = attached(pod).next().is_none().then(cluster);
+    let own = own.pod_network().map(ToOwned::to_owned);
+    own.into_iter().chain(before).collect()
 }
 
 /// A pod's lists, read.

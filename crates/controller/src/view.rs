@@ -7,11 +7,14 @@ use std::sync::Arc;
 use api::nad::{Definition, DefinitionError, Meaning, read_definition};
 use api::selection::SelectionRules;
 use api::{
-    AttachmentParameters, IpBlock, IpReservation, NetworkAttachmentDefinition, Object, Origin,
-    PodNetwork, PodNetworkAttachment, PodNetworkEndpointSlice, PodNetworkParameters, Resolved,
-    Resource,
+    AttachmentParameters, IpBlock, IpReservation, NODE_DEFAULT_ANNOTATION,
+    NetworkAttachmentDefinition, Object, Origin, PodNetwork, PodNetworkAttachment,
+    PodNetworkEndpointSlice, PodNetworkParameters, Resolved, Resource,
 };
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
 use kube::core::PartialObjectMeta;
+use world::NodeDefaults;
 
 use super::pod::Pod;
 use super::transports;
@@ -36,6 +39,8 @@ pub struct View {
     pub pods: BTreeMap<Key, Arc<Pod>>,
     /// Nodes: UID by name.
     pub nodes: BTreeMap<String, String>,
+    /// Nodes with a default network of their own.
+    pub node_defaults: NodeDefaults,
     /// Blocks of addresses.
     pub blocks: Vec<Arc<IpBlock>>,
     /// Reserved addresses.
@@ -55,6 +60,20 @@ pub struct View {
 }
 
 impl View {
+    /// Adds a node.
+    pub fn add_node(&mut self, node: &PartialObjectMeta<Node>) {
+        let name = node.name_any();
+        if let Some(text) = node.annotations().get(NODE_DEFAULT_ANNOTATION) {
+            self.node_defaults.insert(name.clone(), text.clone());
+        }
+        self.nodes.insert(name, node.uid().unwrap_or_default());
+    }
+
+    /// Returns why pods without a list may get the network `default`, if they may.
+    pub fn takes_default(&self) -> Option<String> {
+        self.node_defaults.taking_default(self.nodes.keys())
+    }
+
     /// Follows all references, and decides on transports.
     ///
     /// The code is that of the agents. Disabled networks count as enabled, so that their other problems
@@ -80,6 +99,9 @@ impl View {
             origin: Origin::api_server(),
             resource,
         }));
+        let own = self.node_defaults.networks();
+        let routed = own.iter().chain([&self.rules.default_network]);
+        resolved.route_for(routed.map(String::as_str), false);
         resolved.transport(|network| {
             let object = self.networks.get(&network.name)?;
             Some(transports::decide(network, object.given()))

@@ -246,11 +246,20 @@ impl NodeRouting {
         let Some(network) = network else {
             return self.stop().await;
         };
+        let world = self.world.get();
+        let (network, held) = match self.other_pods(&network.name) {
+            None => (network, None),
+            Some((other, why)) => match world.resolved.definition(&other) {
+                Some(definition) => (definition, Some(why)),
+                // What is there serves those who are attached.
+                None => return self.note_trouble(Some(why)),
+            },
+        };
         let plan = match self.plan(network) {
             Ok(plan) => plan,
             Err(why) => {
-                // What is there serves those who are attached.
-                self.note_trouble(Some(why));
+                // The same.
+                self.note_trouble(held.or(Some(why)));
                 return;
             }
         };
@@ -259,7 +268,28 @@ impl NodeRouting {
             Err(step) => Some(step.to_string()),
         };
         self.state().plan = Some(plan);
-        self.note_trouble(trouble);
+        self.note_trouble(held.or(trouble));
+    }
+
+    /// Finds a routed network other than `wanted` that pods still have.
+    ///
+    /// The reason to wait comes with it.
+    ///
+    /// Routes and masquerading are those of one network. They stay with the pods that have them.
+    fn other_pods(&self, wanted: &str) -> Option<(String, String)> {
+        let ledger = self.book.ledger();
+        let mut records = ledger.entries().map(|entry| &entry.record);
+        let other = records.find(|it| it.network.by_node && it.network.name != wanted)?;
+        let holder = match &other.pod {
+            Some(pod) => format!("{}/{}", pod.namespace, pod.name),
+            None => other.key.to_string(),
+        };
+        let name = other.network.name.clone();
+        let why = format!(
+            "the node routes for one network at a time, and {holder} is attached to network {name}; \
+             drain the node of its pods first"
+        );
+        Some((name, why))
     }
 
     fn note_trouble(&self, trouble: Option<String>) {

@@ -14,6 +14,14 @@ pub enum DefaultNetwork {
 }
 
 impl DefaultNetwork {
+    /// The name of the `PodNetwork` that it is.
+    pub fn pod_network(&self) -> Option<&str> {
+        match self {
+            Self::PodNetwork(name) => Some(name),
+            Self::Delegate | Self::None => None,
+        }
+    }
+
     /// The name by which a list of KEP-3698 means the default network.
     pub fn name(&self) -> &str {
         match self {

@@ -4,6 +4,8 @@ use std::fmt;
 
 use api::{Listed, ResolveError};
 
+use crate::NoDefaultNetwork;
+
 /// An object cannot be used, or is not known yet.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
@@ -14,6 +16,16 @@ pub enum WorldError {
         source: Box<ResolveError>,
         /// Manifests that could not be read, which may be where the object is.
         broken: Vec<String>,
+    },
+    /// The node's annotation about its default network cannot be understood.
+    #[error(
+        "annotation {} of this Node: {source}; correct it, or remove it for the network of \
+         --default-network",
+        api::NODE_DEFAULT_ANNOTATION
+    )]
+    NodeDefault {
+        /// Why not.
+        source: NoDefaultNetwork,
     },
     /// Which networks there are was not read yet.
     #[error(

@@ -12,13 +12,17 @@ use api::{Attachment, Network, Resolved};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{mpsc, watch};
 
+use self::lists::ListOptions;
+
 pub use self::default_network::{DefaultNetwork, NoDefaultNetwork};
 pub use self::error::{Unread, WorldError};
+pub use self::node_defaults::NodeDefaults;
 
 pub mod blocks;
 mod default_network;
 mod error;
 pub mod lists;
+mod node_defaults;
 pub mod resource;
 pub mod scheduling;
 
@@ -34,6 +38,8 @@ pub struct World {
     pub definitions: BTreeMap<(String, String), Definition>,
     /// `IPAMClaim`s by namespace and name.
     pub claims: BTreeMap<(String, String), Claim>,
+    /// Annotation of this node about its default network, as it is written.
+    pub node_default: Option<String>,
     /// One line for each document, file or object that could not be read.
     pub broken: Vec<String>,
     /// Sources that were never read yet.
@@ -159,6 +165,20 @@ impl World {
         Err(WorldError::NotSynced {
             unread: self.unread.clone(),
         })
+    }
+
+    /// Returns the first network of pods without a list on this node.
+    ///
+    /// # Errors
+    /// [`WorldError::NodeDefault`] when the node's annotation cannot be understood: with the network of the
+    /// options pods would come up on another one than the operator meant.
+    pub fn default_network(&self, lists: &ListOptions) -> Result<DefaultNetwork, WorldError> {
+        match &self.node_default {
+            None => Ok(lists.default_network.clone()),
+            Some(text) => text
+                .parse()
+                .map_err(|source| WorldError::NodeDefault { source }),
+        }
     }
 
     /// Logs what is wrong with the manifests.

@@ -81,6 +81,15 @@ pub enum Feature {
 }
 
 impl ListOptions {
+    /// How a list is read on a node whose pods without one have this network first.
+    pub fn rules_on(&self, default: &DefaultNetwork) -> SelectionRules {
+        let is_other = *default != self.default_network;
+        SelectionRules {
+            node_default: is_other.then(|| default.name().to_owned()),
+            ..self.rules()
+        }
+    }
+
     /// How a list is read.
     pub fn rules(&self) -> SelectionRules {
         SelectionRules {

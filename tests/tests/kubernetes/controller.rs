@@ -6,6 +6,7 @@
 mod addresses;
 mod default;
 mod excess;
+mod exchange;
 mod gate;
 mod in_use;
 mod leader;

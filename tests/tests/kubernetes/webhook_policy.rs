@@ -109,7 +109,8 @@ fn the_network_default_stays_and_is_never_seen_terminating() {
         let refused = networks.delete("default", &DeleteParams::default()).await;
         let message = words(refused.expect_err("default stays"));
         assert!(
-            message.contains("delete it as a member of the group podnet.dev:break-glass"),
+            message.contains("podnet-controller has not said yet")
+                && message.contains("as a member of the group podnet.dev:break-glass"),
             "{message}"
         );
         for finalizer in ["test.podnet.dev/held", "foregroundDeletion"] {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::nad::{Definition, Meaning, NetworkRef, read_definition};
-use api::selection::{PodAnnotations, PodSelection, Target};
+use api::selection::{PodAnnotations, PodSelection, SelectedAttachment, Source, Target};
 use book::Book;
 use book::record::State;
 use world::DefaultNetwork;
@@ -87,13 +87,20 @@ pub(in crate::kube) fn networks(pod: &Pod, lists: &ListOptions, world: &World) -
         host_network: false,
         annotations: &pod.annotations,
     };
-    let Ok(selection) = PodSelection::read(&annotations, &lists.rules()) else {
+    // A pod that would have a default network that is not known is refused.
+    let default = world.default_network(lists);
+    let default = default.unwrap_or(DefaultNetwork::None);
+    let Ok(selection) = PodSelection::read(&annotations, &lists.rules_on(&default)) else {
         return Vec::new();
     };
-    let named = |target: &Target| match target {
+    let named = |one: &SelectedAttachment| match &one.target {
         Target::PodNetwork(name) => {
-            let is_others = !matches!(lists.default_network, DefaultNetwork::PodNetwork(_))
-                && name == lists.default_network.name();
+            let default = match one.source {
+                Source::Default => &default,
+                Source::Kep | Source::Npwg => &lists.default_network,
+            };
+            let is_others =
+                !matches!(default, DefaultNetwork::PodNetwork(_)) && name == default.name();
             (!is_others).then(|| name.clone())
         }
         Target::Attachment { namespace, name } => attachment(world, namespace, name),
@@ -117,8 +124,7 @@ pub(in crate::kube) fn networks(pod: &Pod, lists: &ListOptions, world: &World) -
             }
         }
     };
-    let targets = selection.attachments.iter().map(|one| &one.target);
-    let named = targets.filter_map(named);
+    let named = selection.attachments.iter().filter_map(named);
     named.filter(|name| world.network(name).is_ok()).collect()
 }
 
@@ -181,16 +187,19 @@ spec: {podNetworkName: blue}
         }
     }
 
-    fn of(default_network: &str, annotations: &[(&str, &str)]) -> Vec<String> {
+    fn pod(annotations: &[(&str, &str)]) -> Pod {
         let annotations = annotations.iter();
-        let pod = Pod {
+        Pod {
             namespace: "shop".to_owned(),
             annotations: annotations
                 .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
                 .collect(),
             ..Pod::default()
-        };
-        networks(&pod, &lists(default_network), &world())
+        }
+    }
+
+    fn of(default_network: &str, annotations: &[(&str, &str)]) -> Vec<String> {
+        networks(&pod(annotations), &lists(default_network), &world())
     }
 
     const KEP: &str = "podnet.dev/networks";
@@ -204,6 +213,27 @@ spec: {podNetworkName: blue}
             ["blue"]
         );
         assert_eq!(of("none", &[(NPWG, "own,blue,others")]), ["blue", "blue"]);
+    }
+
+    /// KEP-DEF-6: addresses are asked for on the network that the pod will have.
+    #[test]
+    fn a_node_with_another_default_network_needs_addresses_of_that_one() {
+        let on = |node: &str, default: &str, annotations: &[(&str, &str)]| {
+            let world = World {
+                node_default: Some(node.to_owned()),
+                ..world()
+            };
+            networks(&pod(annotations), &lists(default), &world)
+        };
+        assert_eq!(on("podnetwork:blue", "none", &[]), ["blue"]);
+        assert_eq!(on("podnetwork:blue", "delegate", &[]), ["blue"]);
+        for other in ["delegate", "none", "nonsense", "podnetwork:missing"] {
+            assert!(on(other, "podnetwork:blue", &[]).is_empty(), "{other}");
+        }
+        // A list is not about the node.
+        let list = [(KEP, r#"[{"name": "blue"}]"#)];
+        assert_eq!(on("nonsense", "delegate", &list), ["blue"]);
+        proof::of!("KEP-DEF-6");
     }
 
     /// Keeps the next address of a pod while the pod is being attached.

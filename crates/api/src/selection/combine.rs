@@ -136,7 +136,7 @@ impl Combination {
 
     /// The default network, or what the pod has instead of it.
     fn add_default(&mut self, pod: &PodAnnotations<'_>, rules: &SelectionRules, replacement: &str) {
-        let mut target = Target::PodNetwork(rules.default_network.clone());
+        let mut target = rules.implied();
         let mut options = AttachmentOptions::default();
         if !replacement.trim().is_empty()
             && let Some((namespace, selection)) = self.replacement(rules, replacement)

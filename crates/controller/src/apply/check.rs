@@ -78,6 +78,8 @@ pub(super) async fn is_unused(
     let attachments = list::<PodNetworkAttachment>(client).await?.into_iter();
     let now = View {
         definitions: view.definitions.clone(),
+        nodes: view.nodes.clone(),
+        node_defaults: view.node_defaults.clone(),
         rules: view.rules.clone(),
         attachments: attachments
             .map(|it| {
@@ -152,8 +154,7 @@ pub(super) async fn read_node(client: &Client, name: &str, view: &mut View) -> R
         let key = (pod.namespace().to_owned(), pod.name().to_owned());
         view.pods.insert(key, Arc::new(pod));
     }
-    let uid = node.uid().unwrap_or_default();
-    view.nodes.insert(name.to_owned(), uid);
+    view.add_node(&node);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::samples::{at, attachment, gated, network, ours, parameters, pod, view};
+use crate::samples::{at, attachment, gated, network, node, ours, parameters, pod, view};
 
 const CHOICES: Choices = Choices {
     multi_network: true,
@@ -40,6 +40,90 @@ fn the_default_network_is_made_where_it_is_missing_and_wanted() {
     };
     assert!(!plan(&view(&[]), &choices, &mut Orphans::default(), at(0)).create_default);
     proof::of!("KEP-DEF-1", "KEP-DEF-4");
+}
+
+/// KEP-DEF-6: it goes when no pod has it and none can get it.
+#[test]
+fn the_default_network_may_be_deleted_when_no_pod_has_it_and_every_node_has_another() {
+    let in_use = |provider: Option<&str>, others: &[Value]| {
+        let spec = provider.map_or(json!({}), |provider| json!({"provider": provider}));
+        let default = ours("PodNetwork", json!({"name": "default"}), spec);
+        let plan = planned(&[&[default], others].concat());
+        let status = step(&plan.networks, "default").unwrap().status.clone();
+        let conditions = status.unwrap().conditions.into_iter();
+        let found = conditions.filter(|it| it.type_ == "InUse").next_back();
+        let found = found.unwrap();
+        (found.status, found.reason, found.message)
+    };
+    let moved = || node("n1", "podnetwork:green");
+    let web = || pod("web", &json!([{"name": "default"}]), "");
+    for (others, holds, reason, words) in [
+        (vec![], "True", "DefaultOfNodes", "no Node that has another"),
+        (vec![moved()], "False", "Unused", "it can be deleted"),
+        (vec![moved(), web()], "True", "Used", "pod shop/web uses it"),
+        (
+            vec![moved(), node("n2", "podnetwork:default")],
+            "True",
+            "DefaultOfNodes",
+            "on node n2; annotate every Node with podnet.dev/default-network",
+        ),
+        (
+            vec![moved(), node("n3", "gren")],
+            "True",
+            "DefaultOfNodes",
+            "on node n3",
+        ),
+        (
+            vec![moved(), attachment("shop", "fast", "default")],
+            "True",
+            "Used",
+            "PodNetworkAttachment shop/fast",
+        ),
+    ] {
+        for provider in [None, Some("podnet.dev/ebpf"), Some("acme.io/x")] {
+            let (status, found, message) = in_use(provider, &others);
+            assert_eq!(
+                (status.as_str(), found.as_str()),
+                (holds, reason),
+                "{message}"
+            );
+            assert!(message.contains(words), "{message}");
+        }
+    }
+    proof::of!("KEP-DEF-6", "KEP-P1-09");
+}
+
+/// KEP-DEF-6: no bare network is in the way of the one that the operator makes.
+#[test]
+fn no_default_network_is_made_while_every_node_has_another() {
+    let moved = || node("n1", "podnetwork:green");
+    assert!(!planned(&[moved()]).create_default);
+    assert!(planned(&[moved(), node("n2", "podnetwork:default")]).create_default);
+    assert!(planned(&[moved(), node("n2", "nonsense")]).create_default);
+    proof::of!("KEP-DEF-6");
+}
+
+/// The status of another provider's network is its own, but for one condition.
+#[test]
+fn a_default_network_of_another_provider_gets_one_condition_once() {
+    let spec = json!({"provider": "acme.io/x"});
+    let mut default = ours("PodNetwork", json!({"name": "default"}), spec);
+    let first = planned(std::slice::from_ref(&default));
+    let written = step(&first.networks, "default")
+        .unwrap()
+        .status
+        .clone()
+        .unwrap();
+    assert_eq!(written.conditions.len(), 1);
+    assert_eq!((written.number, written.transport), (None, None));
+    let mut all = json!(written.conditions);
+    let ready = json!({
+        "type": "Ready", "status": "True", "reason": "Ready", "message": "",
+        "lastTransitionTime": "2026-11-20T10:00:00Z",
+    });
+    all.as_array_mut().unwrap().push(ready);
+    default["status"] = json!({ "conditions": all });
+    assert_eq!(planned(&[default]).networks, []);
 }
 
 /// KEP-PN-U1, KEP-DEF-2

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::samples::{attachment, definition, network, pod, view};
+use crate::samples::{attachment, definition, network, node, pod, view};
 
 fn with_phase(mut pod: Value, phase: &str) -> Value {
     pod["status"]["phase"] = phase.into();
@@ -120,4 +120,65 @@ fn a_pod_holds_the_claim_it_names_even_when_it_has_ended() {
     assert!(usage.claims.contains(&claim));
     assert!(usage.by_pods.is_empty());
     proof::of!("NPWG-8-T4");
+}
+
+fn on(mut pod: Value, node: &str) -> Value {
+    pod["spec"]["nodeName"] = node.into();
+    pod
+}
+
+fn attached_to(mut pod: Value, network: &str) -> Value {
+    let status = json!([{"name": network, "interfaceName": "eth0"}]).to_string();
+    pod["metadata"]["annotations"][POD_NETWORK_STATUS_ANNOTATION] = status.into();
+    pod
+}
+
+/// KEP-DEF-6: a pod that was there before the annotation has the old network.
+#[test]
+fn a_pod_without_a_list_has_the_default_network_of_its_node_or_what_its_status_says() {
+    let plain = || on(pod("web", &Value::Null, ""), "n1");
+    let networks = |node: Value, pod: Value| -> Vec<String> {
+        Usage::of(&view(&[node, pod])).by_pods.into_keys().collect()
+    };
+    let green = || node("n1", "podnetwork:green");
+    assert_eq!(networks(green(), plain()), ["default", "green"]);
+    assert_eq!(networks(green(), attached_to(plain(), "green")), ["green"]);
+    assert_eq!(
+        networks(green(), attached_to(plain(), "default")),
+        ["default", "green"]
+    );
+    // Plugins of others may have made it, under the name of their configuration.
+    let others = attached_to(plain(), "mynet");
+    assert_eq!(networks(node("n1", "delegate"), others), ["mynet"]);
+    // Nodes that refuse their pods, and the others.
+    for unclear in ["podnetwork:-", ""] {
+        assert_eq!(networks(node("n1", unclear), plain()), ["default"]);
+    }
+    assert_eq!(
+        networks(node("n2", "podnetwork:green"), plain()),
+        ["default"]
+    );
+    // A list means the same everywhere.
+    let listed = on(pod("web", &json!([{"name": "default"}]), ""), "n1");
+    assert_eq!(
+        networks(green(), attached_to(listed, "red")),
+        ["default", "red"]
+    );
+    proof::of!("KEP-DEF-6");
+}
+
+/// KEP-DEF-6
+#[test]
+fn a_pod_on_no_node_holds_the_default_network_while_any_node_would_give_it() {
+    let plain = || pod("web", &Value::Null, "");
+    let user = |nodes: &[Value]| {
+        let objects = [nodes, &[plain()]].concat();
+        Usage::of(&view(&objects)).network_user("default").is_some()
+    };
+    assert!(user(&[]));
+    let moved = node("n1", "podnetwork:green");
+    assert!(!user(std::slice::from_ref(&moved)));
+    assert!(user(&[moved.clone(), node("n2", "podnetwork:default")]));
+    assert!(user(&[moved, node("n2", "nonsense")]));
+    proof::of!("KEP-DEF-6");
 }

@@ -145,7 +145,7 @@ variants!(agent, AgentError: Request World Book Cluster Port Reach Host HostPort
     ConfDir NoDefaultNetwork OwnPluginInChain DeviceInfo Delegate HostPorts Member OtherNamespace
     OtherConfiguration LinkGone BeingRemoved Starting DefaultNetworkWaits AddWithoutContainer
     NoContainer DeviceUntold InterfaceName);
-variants!(world, WorldError: Resolve NotSynced);
+variants!(world, WorldError: Resolve NodeDefault NotSynced);
 variants!(book, BookError: IdChanged ModeChanged RoutingChanged TransportChanged SubnetsChanged
     UplinkTaken IdTaken NoId Address Refused MacHeld NoPort Orphan NoAllocator Unreadable Boot Record
     Store);

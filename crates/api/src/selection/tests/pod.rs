@@ -493,6 +493,30 @@ fn the_name_of_the_default_network_is_the_callers() {
     proof::of!("KEP-DEF-6");
 }
 
+/// KEP-DEF-6: a list means the same on every node.
+#[test]
+fn a_node_has_another_default_network_for_pods_without_a_list_only() {
+    let rules = SelectionRules {
+        node_default: Some("green".to_owned()),
+        ..SelectionRules::default()
+    };
+    let read = |annotations: &[(&str, &str)]| read_by(&rules, false, annotations).unwrap();
+    assert_eq!(shown(&read(&[])), ["PodNetwork green@eth0*"]);
+    assert_eq!(
+        shown(&PodSelection::default_only(&rules)),
+        ["PodNetwork green@eth0*"]
+    );
+    let listed = read(&[(
+        POD_NETWORKS_ANNOTATION,
+        r#"[{"name":"green"},{"name":"default"}]"#,
+    )]);
+    assert_eq!(
+        shown(&listed),
+        ["PodNetwork green@net1", "PodNetwork default@eth0*"]
+    );
+    proof::of!("KEP-DEF-6");
+}
+
 /// A list can move the default network, and the pod's owner is told.
 #[test]
 fn a_default_network_that_is_not_at_the_first_interface_is_noted() {

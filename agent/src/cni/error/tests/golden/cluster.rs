@@ -4,7 +4,7 @@ use book::record::ObjectRef;
 use book::{AddressError, BookError};
 use cluster::access::Used;
 use ipam::{Family, IpamError};
-use world::WorldError;
+use world::{DefaultNetwork, WorldError};
 
 use super::{Case, text};
 use crate::error::AgentError;
@@ -52,6 +52,12 @@ fn pods() -> Vec<Case> {
                 why: text("no answer"),
             }
             .into(),
+        ),
+        (
+            "annotation of the node",
+            AgentError::from(WorldError::NodeDefault {
+                source: "green".parse::<DefaultNetwork>().unwrap_err(),
+            }),
         ),
         (
             "networks not read",
