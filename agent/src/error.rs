@@ -293,6 +293,18 @@ pub enum AgentError {
         /// Where configurations are looked for.
         path: PathBuf,
     },
+    /// The default network would be Multus', which may take podnet for its own.
+    #[error(
+        "default network: {file} in --cni-conf-dir leads to {plugin}, and Multus may call podnet in turn; remove \
+         the file once Multus' pod has left this node (docs/from-multus.md), let {file} name the network's own \
+         plugins, or use --default-network podnetwork:NAME"
+    )]
+    MultusInDefaultChain {
+        /// Name of the file.
+        file: String,
+        /// Type of the plugin.
+        plugin: &'static str,
+    },
     /// A chain in which podnet would call itself.
     #[error(
         "network {network} has podnet among other plugins: name a PodNetwork, or leave podnet out"

@@ -196,6 +196,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         | AgentError::Devices(_)
         | AgentError::NoAnnotations { .. }
         | AgentError::NoDefaultNetwork { .. }
+        | AgentError::MultusInDefaultChain { .. }
         | AgentError::ConfDir { .. } => unless_status(ErrorCode::TRY_AGAIN_LATER, command),
         AgentError::Delegate { source } | AgentError::HostPorts { source } => {
             delegate_code(source, command)

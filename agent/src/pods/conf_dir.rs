@@ -9,6 +9,8 @@ use api::nad::{BrokenFile, PLUGIN_TYPE, PluginChain, find_on_disk};
 use crate::error::AgentError;
 use crate::node::Node;
 
+/// Plugins of Multus, which look for the default network by themselves.
+const MULTUS: [&str; 2] = ["multus", "multus-shim"];
 /// Extensions of files that runtimes read in such a directory (RT-CD-01).
 const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
 
@@ -38,8 +40,10 @@ impl Node {
             if has_our_plugin(&chain) {
                 continue;
             }
+            refuse_multus(&file, &chain)?;
             let chain = self.with_directory(chain)?;
             if !has_our_plugin(&chain) {
+                refuse_multus(&file, &chain)?;
                 tracing::debug!(file, network = chain.name, "the default network is chosen");
                 return Ok(chain);
             }
@@ -116,4 +120,20 @@ fn has_our_plugin(chain: &PluginChain) -> bool {
         .plugins
         .iter()
         .any(|plugin| plugin.plugin_type == PLUGIN_TYPE)
+}
+
+/// Refuses a chain that leads to Multus, whose own default network may be podnet.
+///
+/// Each would call the other for the same pod, until the runtime's patience ends. Plugins of a plugin count:
+/// some hand a configuration on.
+fn refuse_multus(file: &str, chain: &PluginChain) -> Result<(), AgentError> {
+    let types = chain.plugin_types().unwrap_or_default();
+    let is_named = |plugin: &&&str| types.iter().any(|(_, found)| found == **plugin);
+    let found = MULTUS.iter().find(is_named);
+    found.map_or(Ok(()), |plugin| {
+        Err(AgentError::MultusInDefaultChain {
+            file: file.to_owned(),
+            plugin,
+        })
+    })
 }

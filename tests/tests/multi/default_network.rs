@@ -84,6 +84,52 @@ fn npwg_6_1_status_waits_for_the_default_network_and_passes_its_own_on() {
     );
 }
 
+/// NPWG-X7: Multus may take podnet's configuration for its default network.
+#[test]
+fn a_default_network_that_is_multus_is_refused_with_its_file() {
+    let plugins = Plugins::new(&["first", "second", "multus", "multus-shim", "outer"]);
+    let node = testbed::node!(delegated(&plugins));
+    write(&plugins, "10-lan.conflist", &lan());
+    let shim = json!({"type": "multus-shim", "clusterNetwork": "/etc/cni/net.d"});
+    let inner = json!({"type": "outer", "delegate": {"type": "multus"}});
+    for (conf, plugin) in [
+        (
+            json!({"cniVersion": "1.0.0", "name": "m", "type": "multus"}),
+            "multus",
+        ),
+        (
+            json!({"cniVersion": "1.0.0", "name": "m", "plugins": [{"type": "first"}, shim]}),
+            "multus-shim",
+        ),
+        (
+            json!({"cniVersion": "1.0.0", "name": "m", "plugins": [inner]}),
+            "multus",
+        ),
+    ] {
+        write(&plugins, "00-multus.conf", &conf);
+        let leads = format!("00-multus.conf in --cni-conf-dir leads to {plugin},");
+        let words = [
+            leads.as_str(),
+            "remove the file once Multus' pod has left this node",
+        ];
+        status(&node, &plugins).fails_with(50).names(&words);
+        let pod = K8sPod::new(&node, "a").path(&plugins.path());
+        pod.add().fails_with(11).names(&words);
+    }
+    // Also by the directory of the network, whose plugins go on after those of the list.
+    fs::remove_file(plugins.conf_dir().join("00-multus.conf")).expect("it was there");
+    fs::create_dir(plugins.conf_dir().join("lan")).expect("a directory");
+    write(&plugins, "lan/10-more.conf", &json!({"type": "multus"}));
+    status(&node, &plugins)
+        .fails_with(50)
+        .names(&["10-lan.conflist in --cni-conf-dir leads to multus"]);
+    assert_eq!(plugins.calls(), Vec::<String>::new(), "none was called");
+    fs::remove_dir_all(plugins.conf_dir().join("lan")).expect("it was there");
+    status(&node, &plugins).silent();
+    node.assert_empty();
+    proof::of!("NPWG-X7");
+}
+
 /// NPWG-6.2, NPWG-7.5, CNI-DLG-01: the default network is first, and last to go.
 ///
 /// It gets all that the runtime said, and the runtime gets its result.

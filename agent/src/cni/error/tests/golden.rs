@@ -142,7 +142,7 @@ variants!(agent, AgentError: Request World Book Cluster Port Reach Host HostPort
     HostPortOfList InfiniBand InterfaceOfNodeNetwork Devices NotItsDevice NoGateway NotAttached Damaged
     NoNetns HostNetns Tombstone Waiting Explain Impaired Collect NoAnnotations Isolated
     Selection NoPrimary NetworkTwice NameTaken GatewayOutside Routes NoDefinition Definition OnDisk
-    ConfDir NoDefaultNetwork OwnPluginInChain DeviceInfo Delegate HostPorts Member OtherNamespace
+    ConfDir NoDefaultNetwork MultusInDefaultChain OwnPluginInChain DeviceInfo Delegate HostPorts Member OtherNamespace
     OtherConfiguration LinkGone BeingRemoved Starting DefaultNetworkWaits AddWithoutContainer
     NoContainer DeviceUntold InterfaceName);
 variants!(world, WorldError: Resolve NodeDefault NotSynced);

@@ -119,6 +119,13 @@ fn nodes() -> Vec<Case> {
             },
         ),
         (
+            "default network is Multus'",
+            AgentError::MultusInDefaultChain {
+                file: text("00-multus.conf"),
+                plugin: "multus",
+            },
+        ),
+        (
             "directory of configurations",
             AgentError::ConfDir {
                 path: PathBuf::from("/etc/cni/net.d"),
