@@ -8,6 +8,7 @@ mod multi {
     mod conf_directory;
     mod crash;
     mod default_network;
+    mod default_networks;
     mod default_route;
     mod delegated;
     mod device;

@@ -111,7 +111,9 @@ impl Node {
         let namespace = pod.as_ref().map(|pod| pod.namespace.as_str());
         let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE);
         let pairs = selection.attachments.iter().zip(meanings);
-        let used = pairs.filter_map(|(selected, meant)| match meant {
+        // What the operator gives to every pod is no pod's choice.
+        let named = pairs.filter(|(selected, _)| !selected.is_given());
+        let used = named.filter_map(|(selected, meant)| match meant {
             Meant::Native(native) => Some(Used::Network(native.network.name.clone())),
             Meant::Chain(_) => Used::chain(&selected.target, namespace),
         });
@@ -160,10 +162,14 @@ impl Node {
         let primary = asked.request.ifname.clone();
         let lists = &self.rules.lists;
         let known = default.as_ref().unwrap_or(&lists.default_network);
-        let rules = SelectionRules {
+        let mut rules = SelectionRules {
             primary_interface: primary.try_into().map_err(|_| AgentError::InterfaceName)?,
             ..lists.rules_on(known)
         };
+        // What is no pod of Kubernetes is in no namespace.
+        if identity.is_none() {
+            rules.default_networks.clear();
+        }
         let pod = PodAnnotations {
             namespace,
             host_network: false,
@@ -174,7 +180,7 @@ impl Node {
             (Err(errors), InvalidAnnotation::Fail) => return Err(errors.into()),
             (Err(errors), InvalidAnnotation::Ignore) => {
                 note_ignored(namespace, asked, &errors);
-                PodSelection::default_only(&rules)
+                PodSelection::default_only(namespace, &rules)
             }
         };
         let has_default = self.rules.lists.default_network != DefaultNetwork::None;

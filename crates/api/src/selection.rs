@@ -75,6 +75,10 @@ pub struct SelectionRules {
     ///
     /// Lists mean the same on every node, so no element of one is this network by the name of the other.
     pub node_default: Option<String>,
+    /// Definitions, by namespace and name, that such a pod is attached to next, without naming them.
+    pub default_networks: Vec<(String, String)>,
+    /// Namespaces whose pods have none of these.
+    pub system_namespaces: BTreeSet<String>,
     /// Name of the interface the runtime asks for.
     pub primary_interface: InterfaceName,
     /// Namespace of names in [`DEFAULT_NETWORK_ANNOTATION`] that have none.
@@ -100,6 +104,8 @@ impl Default for SelectionRules {
         Self {
             default_network: "default".to_owned(),
             node_default: None,
+            default_networks: Vec::new(),
+            system_namespaces: BTreeSet::new(),
             primary_interface: InterfaceName::primary(),
             default_override: None,
             global_namespaces: None,
@@ -131,6 +137,16 @@ impl SelectionRules {
     fn implied(&self) -> Target {
         let name = self.node_default.as_ref().unwrap_or(&self.default_network);
         Target::PodNetwork(name.clone())
+    }
+
+    /// Returns the definitions that a pod of `namespace` without a list of KEP-3698 has next.
+    fn given(&self, namespace: &str) -> impl Iterator<Item = Target> {
+        let is_system = self.system_namespaces.contains(namespace);
+        let given = self.default_networks.iter().filter(move |_| !is_system);
+        given.map(|(namespace, name)| Target::Definition {
+            namespace: namespace.clone(),
+            name: name.clone(),
+        })
     }
 
     /// Checks that an object of namespace `own` may name one of `namespace`.
@@ -186,10 +202,20 @@ pub struct SelectedAttachment {
     pub options: AttachmentOptions,
 }
 
+impl SelectedAttachment {
+    /// Reports whether the cluster's options ask for it, and nothing of the pod does.
+    ///
+    /// It is a network next to the default one, which is the default gateway of such a pod.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        self.source == Source::Default && !self.is_default_gateway
+    }
+}
+
 /// Where an attachment comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Source {
-    /// The pod has no list of KEP-3698, so it has the default network.
+    /// The pod has no list of KEP-3698, so it has the default network and what goes with it.
     ///
     /// NPWG §6, KEP-DEF-5.
     Default,
@@ -324,20 +350,16 @@ impl PodSelection {
         combine::read(pod, rules)
     }
 
-    /// Returns the selection of a pod without any annotation.
+    /// Returns the selection of a pod of `namespace` without any annotation.
     #[must_use]
-    pub fn default_only(rules: &SelectionRules) -> Self {
-        Self {
-            attachments: vec![SelectedAttachment {
-                position: 0,
-                source: Source::Default,
-                target: rules.implied(),
-                interface: rules.primary_interface.clone(),
-                is_default_gateway: true,
-                options: AttachmentOptions::default(),
-            }],
-            notes: Vec::new(),
-        }
+    pub fn default_only(namespace: &str, rules: &SelectionRules) -> Self {
+        let pod = PodAnnotations {
+            namespace,
+            host_network: false,
+            annotations: &BTreeMap::new(),
+        };
+        // No list has an error.
+        combine::read(&pod, rules).unwrap_or_default()
     }
 
     /// Returns the attachment with the default route of `family` (NPWG §4.1.2.1.9).

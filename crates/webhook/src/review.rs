@@ -182,11 +182,12 @@ pub fn read(
     select(pod, namespace(request), rules).map(Some)
 }
 
-/// Returns the attachments that a pod names itself, without an implied default.
+/// Returns the attachments that a pod names itself, without the default ones.
 pub fn named(selection: &PodSelection) -> impl Iterator<Item = &SelectedAttachment> {
     let is_implied = |attachment: &SelectedAttachment| {
-        attachment.source == api::selection::Source::Default
-            && matches!(attachment.target, Target::PodNetwork(_))
+        attachment.is_given()
+            || attachment.source == api::selection::Source::Default
+                && matches!(attachment.target, Target::PodNetwork(_))
     };
     selection
         .attachments

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use api::nad::AllowedPlugins;
 use api::selection::SelectionRules;
@@ -24,6 +25,26 @@ pub struct ListOptions {
         default_value = "podnetwork:default"
     )]
     pub default_network: DefaultNetwork,
+    /// NetworkAttachmentDefinitions, as NAMESPACE/NAME, that pods are attached to next
+    /// to the default network, in this order and without naming them; a pod with a list of
+    /// podnet.dev/networks, which is complete, has none of them. At most 16
+    #[arg(
+        long,
+        value_name = "DEFINITIONS",
+        env = "PODNET_DEFAULT_NETWORKS",
+        default_value = "",
+        value_parser = default_networks
+    )]
+    pub default_networks: DefaultNetworks,
+    /// Namespaces whose pods have none of --default-networks
+    #[arg(
+        long,
+        value_name = "NAMESPACES",
+        env = "PODNET_SYSTEM_NAMESPACES",
+        value_delimiter = ',',
+        default_value = "kube-system"
+    )]
+    pub system_namespaces: Vec<String>,
     /// Namespace of the NetworkAttachmentDefinitions that pods may choose instead of
     /// the default network, by the annotation v1.multus-cni.io/default-network; no such choice when not
     /// given
@@ -64,6 +85,36 @@ pub struct ListOptions {
     pub global_namespaces: Vec<String>,
 }
 
+/// Definitions by namespace and name.
+pub type DefaultNetworks = Arc<[(String, String)]>;
+
+/// Most definitions that every pod may be attached to; each takes a port and addresses for each pod.
+const DEFAULT_NETWORKS_MAX: usize = 16;
+
+/// Reads `--default-networks`; an empty value has none.
+fn default_networks(text: &str) -> Result<DefaultNetworks, String> {
+    let parts = text.split(',').map(str::trim);
+    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    if parts.len() > DEFAULT_NETWORKS_MAX {
+        let found = parts.len();
+        return Err(format!(
+            "{found} definitions are named, and {DEFAULT_NETWORKS_MAX} is the most; name fewer"
+        ));
+    }
+    let read = |part: &&str| {
+        let wrong = |why: &dyn std::fmt::Display| {
+            format!("\"{part}\" is not NAMESPACE/NAME of a definition: {why}")
+        };
+        let (namespace, name) = part.split_once('/').ok_or_else(|| {
+            wrong(&"it has no namespace; write kube-system/NAME for one of kube-system")
+        })?;
+        api::check_label(namespace).map_err(|error| wrong(&error))?;
+        api::check_subdomain(name).map_err(|error| wrong(&error))?;
+        Ok((namespace.to_owned(), name.to_owned()))
+    };
+    parts.iter().map(read).collect()
+}
+
 /// Features of the whole cluster.
 #[derive(Debug, Clone, Args)]
 pub struct FeatureGates {
@@ -95,6 +146,8 @@ impl ListOptions {
         SelectionRules {
             default_network: self.default_network.name().to_owned(),
             default_override: self.default_override.clone(),
+            default_networks: self.default_networks.to_vec(),
+            system_namespaces: set(&self.system_namespaces),
             max_attachments: self.max_attachments_per_pod.into(),
             global_namespaces: self
                 .namespace_isolation
@@ -231,6 +284,38 @@ mod tests {
         assert_eq!(strict.plugins, AllowedPlugins::Listed(names(&[])));
         assert_eq!(strict.global_namespaces, Some(names(&[])));
         proof::of!("ATT-07b");
+    }
+
+    /// NPWG-X7
+    #[test]
+    fn default_networks_are_definitions_with_their_namespace_and_few() {
+        let rules = |arguments: &[&str]| parse(arguments).map(|line| line.lists.rules());
+        let plain = rules(&[]).unwrap();
+        assert!(plain.default_networks.is_empty());
+        assert_eq!(plain.system_namespaces, ["kube-system".to_owned()].into());
+        let given = rules(&[
+            "--default-networks=kube-system/lan, ops/san.b",
+            "--system-namespaces=",
+        ]);
+        let given = given.unwrap();
+        let named = given.default_networks.iter();
+        let named: Vec<String> = named
+            .map(|(space, name)| format!("{space}/{name}"))
+            .collect();
+        assert_eq!(named, ["kube-system/lan", "ops/san.b"]);
+        assert!(given.system_namespaces.is_empty());
+        let many = format!("--default-networks={}", ["a/b"; 17].join(","));
+        for (wrong, word) in [
+            ("--default-networks=lan", "write kube-system/NAME"),
+            ("--default-networks=/etc/cni/net.d", "NAMESPACE/NAME"),
+            ("--default-networks=Ops/lan", "Ops/lan"),
+            ("--default-networks=ops/../lan", "ops/../lan"),
+            (many.as_str(), "16 is the most"),
+        ] {
+            let error = rules(&[wrong]).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+        proof::of!("NPWG-X7");
     }
 
     /// KEP-CTL-4

@@ -179,6 +179,8 @@ spec: {podNetworkName: blue}
     fn lists(default_network: &str) -> ListOptions {
         ListOptions {
             default_network: default_network.parse().unwrap(),
+            default_networks: [].into(),
+            system_namespaces: Vec::new(),
             default_override: None,
             max_attachments_per_pod: 32,
             delegates_allowed: None,

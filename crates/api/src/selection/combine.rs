@@ -161,6 +161,15 @@ impl Combination {
             is_default_gateway: true,
             options,
         });
+        let given = rules.given(pod.namespace).map(|target| Draft {
+            source: Source::Default,
+            place: Place::Whole,
+            target,
+            wanted: None,
+            is_default_gateway: false,
+            options: AttachmentOptions::default(),
+        });
+        self.drafts.extend(given);
     }
 
     fn replacement(
@@ -286,7 +295,7 @@ impl Combination {
         let drafts = std::mem::take(&mut self.drafts);
         let mut claims = Claims::default();
         for draft in &drafts {
-            if draft.source == Source::Default {
+            if draft.source == Source::Default && draft.is_default_gateway {
                 claims.reserve(&rules.primary_interface, DEFAULT_HOLDER);
             } else {
                 let findings = self.findings(draft.source);

@@ -49,7 +49,7 @@ fn interfaces(kep: &str, npwg: &str) -> Vec<String> {
 /// NPWG-6, KEP-P1-11, KEP-DEF-5: no list is the default network.
 #[test]
 fn a_pod_without_lists_has_the_default_network() {
-    let default = PodSelection::default_only(&SelectionRules::default());
+    let default = PodSelection::default_only("shop", &SelectionRules::default());
     assert_eq!(shown(&default), ["PodNetwork default@eth0*"]);
     for list in ["", "[]", " "] {
         assert_eq!(read(list, list).unwrap(), default, "{list:?}");
@@ -503,7 +503,7 @@ fn a_node_has_another_default_network_for_pods_without_a_list_only() {
     let read = |annotations: &[(&str, &str)]| read_by(&rules, false, annotations).unwrap();
     assert_eq!(shown(&read(&[])), ["PodNetwork green@eth0*"]);
     assert_eq!(
-        shown(&PodSelection::default_only(&rules)),
+        shown(&PodSelection::default_only("shop", &rules)),
         ["PodNetwork green@eth0*"]
     );
     let listed = read(&[(
@@ -515,6 +515,62 @@ fn a_node_has_another_default_network_for_pods_without_a_list_only() {
         ["PodNetwork green@net1", "PodNetwork default@eth0*"]
     );
     proof::of!("KEP-DEF-6");
+}
+
+/// NPWG-X7: as Multus' `defaultNetworks` and `systemNamespaces`.
+#[test]
+fn pods_have_the_default_networks_next_but_in_system_namespaces_and_with_complete_lists() {
+    let in_system = |namespaces: &[&str]| SelectionRules {
+        default_networks: ["lan", "san"]
+            .map(|name| ("ops".to_owned(), name.to_owned()))
+            .into(),
+        system_namespaces: namespaces.iter().map(|it| (*it).to_owned()).collect(),
+        global_namespaces: Some(std::collections::BTreeSet::new()),
+        ..SelectionRules::default()
+    };
+    let rules = in_system(&["kube-system"]);
+    let read = |annotations: &[(&str, &str)]| read_by(&rules, false, annotations).unwrap();
+    // Next to the default network, and counted by the names of interfaces; isolation is about pods' own words.
+    let plain = [
+        "PodNetwork default@eth0*",
+        "NetworkAttachmentDefinition ops/lan@net1",
+        "NetworkAttachmentDefinition ops/san@net2",
+    ];
+    assert_eq!(shown(&read(&[])), plain);
+    assert_eq!(shown(&PodSelection::default_only("shop", &rules)), plain);
+    let listed = shown(&read(&[(NETWORKS_ANNOTATION, "own,other@net1")]));
+    assert_eq!(
+        listed,
+        [
+            "PodNetwork default@eth0*",
+            "NetworkAttachmentDefinition ops/lan@net2",
+            "NetworkAttachmentDefinition ops/san@net4",
+            "NetworkAttachmentDefinition shop/own@net3",
+            "NetworkAttachmentDefinition shop/other@net1",
+        ]
+    );
+    let given = read(&[(NETWORKS_ANNOTATION, "own")]);
+    let given: Vec<bool> = given.attachments.iter().map(|it| it.is_given()).collect();
+    assert_eq!(given, [false, true, true, false]);
+    // A list of KEP-3698 is complete.
+    let kep = [(POD_NETWORKS_ANNOTATION, r#"[{"name":"blue"}]"#)];
+    assert_eq!(shown(&read(&kep)), ["PodNetwork blue@eth0*"]);
+    let system = in_system(&["kube-system", "shop"]);
+    let of_system = read_by(&system, false, &[]).unwrap();
+    assert_eq!(shown(&of_system), ["PodNetwork default@eth0*"]);
+    assert_eq!(
+        shown(&read_by(&rules, true, &[]).unwrap()),
+        [""; 0],
+        "the node's network"
+    );
+    // They count.
+    let rules = SelectionRules {
+        max_attachments: 3,
+        ..rules.clone()
+    };
+    let error = read_by(&rules, false, &[(NETWORKS_ANNOTATION, "own")]).unwrap_err();
+    assert!(error.to_string().contains('3'), "{error}");
+    proof::of!("NPWG-X7");
 }
 
 /// A list can move the default network, and the pod's owner is told.
