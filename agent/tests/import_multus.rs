@@ -36,7 +36,8 @@ fn npwg_x7_a_configuration_of_multus_is_printed_as_options_that_podnet_takes() {
     let directory = tempfile::tempdir().expect("a directory");
     let conf = json!({
         "cniVersion": "0.3.1", "name": "multus-cni-network", "type": "multus", "clusterNetwork": "lan",
-        "namespaceIsolation": true, "globalNamespaces": "default,tools", "defaultNetworks": ["storage"],
+        "namespaceIsolation": true, "globalNamespaces": "default,tools", "defaultNetworks": ["lan", "storage"],
+        "systemNamespaces": ["kube-system", "ops"],
         "kubeconfig": "/etc/cni/net.d/multus.d/multus.kubeconfig", "logLevel": "debug", "remark": "ours",
     });
     let file = written(directory.path(), "00-multus.conf", conf.to_string());
@@ -65,6 +66,9 @@ fn npwg_x7_a_configuration_of_multus_is_printed_as_options_that_podnet_takes() {
     let rules = run_options.pods.lists.rules();
     assert_eq!(rules.default_override.as_deref(), Some("kube-system"));
     assert_eq!(rules.global_namespaces.map(|it| it.len()), Some(2));
+    let all = ["lan", "storage"].map(|name| ("kube-system".to_owned(), name.to_owned()));
+    assert_eq!(rules.default_networks, all);
+    assert!(rules.system_namespaces.contains("ops"));
 
     let json = [given.as_slice(), &[Path::new("-o"), Path::new("json")]].concat();
     let report: Value = serde_json::from_slice(&run(&json).stdout).expect("JSON");
@@ -74,7 +78,7 @@ fn npwg_x7_a_configuration_of_multus_is_printed_as_options_that_podnet_takes() {
     let lost: Vec<_> = lost
         .map(|it| it["field"].as_str().unwrap_or_default())
         .collect();
-    assert_eq!(lost, ["defaultNetworks[0]", "kubeconfig", "remark"]);
+    assert_eq!(lost, ["kubeconfig", "remark"]);
     proof::of!("NPWG-X7");
 }
 
@@ -110,4 +114,37 @@ fn files_that_cannot_be_read_whole_are_refused_by_name() {
     );
     let text = said(&run(&[&full, Path::new("--definitions"), &twice]));
     assert!(text.contains("twice.conf"), "{text}");
+}
+
+/// A pipe is not waited for, whenever it comes, and a link is the file that it leads to.
+#[test]
+fn a_pipe_is_refused_at_once_and_a_link_is_followed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pipe = directory.path().join("pipe.conf");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo is there").success());
+    assert!(said(&run(&[&pipe])).contains("not a regular file"));
+    let link = directory.path().join("link.conf");
+    std::os::unix::fs::symlink(&pipe, &link).expect("a link");
+    assert!(said(&run(&[&link])).contains("not a regular file"));
+    let conf = r#"{"type": "multus", "clusterNetwork": "/etc/cni/net.d"}"#;
+    let file = written(directory.path(), "00-multus.conf", conf);
+    fs::remove_file(&link).expect("it was there");
+    std::os::unix::fs::symlink(file, &link).expect("a link");
+    assert!(run(&[&link]).status.success());
+    let secret = written(
+        directory.path(),
+        "kubeconfig",
+        "apiVersion: v1\ntoken: hunter2\n",
+    );
+    for given in [
+        vec![secret.as_path()],
+        vec![&link, Path::new("--definitions"), &secret],
+    ] {
+        let text = said(&run(&given));
+        assert!(
+            text.contains("kubeconfig") && !text.contains("hunter2"),
+            "{text}"
+        );
+    }
 }

@@ -1,10 +1,12 @@
 //! `import-multus`: reads the files, and prints what `multus` makes of them.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use multus::{Definitions, TEXT_MAX};
+use rustix::fs::OFlags;
 
 use super::dialogue::{Failure, print};
 use crate::cli::{ImportOptions, Output};
@@ -32,13 +34,20 @@ pub fn import(options: &ImportOptions) -> Result<(), Failure> {
 fn text(path: &Path) -> Result<String, Failure> {
     let name = path.display();
     let wrong = |error| format!("cannot read {name}: {error}; give the path of a file of Multus");
-    if !path.metadata().map_err(wrong)?.is_file() {
+    // What was opened is what is looked at, and the opening of a pipe waits for no writer.
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(nonblock)
+        .open(path)
+        .map_err(wrong)?;
+    if !file.metadata().map_err(wrong)?.is_file() {
         return Err(
             format!("{name} is not a regular file; give the path of a file of Multus").into(),
         );
     }
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(wrong)?;
     file.take(TEXT_MAX + 1)
         .read_to_end(&mut bytes)
         .map_err(wrong)?;

@@ -1,7 +1,7 @@
 //! The default network: the first delegate, or what `clusterNetwork` names.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use api::nad::{
     Definition, DefinitionProblem, Meaning, NetworkDefinition, NetworkRef, PLUGIN_TYPE,
@@ -18,6 +18,8 @@ use crate::report::{File, Outcome, Report};
 pub(crate) const CONF_DIR: &str = "/etc/cni/net.d";
 /// Option for another plugin's network.
 const DELEGATE: &str = "--default-network=delegate";
+/// Option for networks of every pod.
+const GIVE: &str = "--default-networks";
 /// Keys of a configuration of ours that say no more than which network.
 const WHICH: [&str; 4] = ["cniVersion", "name", "type", "podNetwork"];
 
@@ -46,37 +48,93 @@ pub(crate) fn first(report: &mut Report, namespace: &str, config: &RawJson) -> S
     carry(report, read, "its first delegate")
 }
 
-/// Hands a further delegate over as an object that pods can list.
+/// Hands a further delegate over as an object, and names it.
 pub(crate) fn further(
     report: &mut Report,
     namespace: &str,
     config: &RawJson,
     index: usize,
-) -> Said {
-    let chain = match delegate(namespace, config, index).map(|read| read.meaning) {
-        Ok(Meaning::Delegate(chain)) => chain,
-        Ok(Meaning::Own(_) | Meaning::ByName(_)) => {
-            let text = "no counterpart yet: no option adds networks to every pod; it is a network of podnet, which pods \
-                 can list in podnet.dev/networks";
-            return (Outcome::NotCarried, text.to_owned());
+) -> (Said, Option<String>) {
+    let (name, text) = match delegate(namespace, config, index).map(|read| read.meaning) {
+        Ok(Meaning::Delegate(chain)) if leads_to_multus(&chain) => {
+            let text =
+                "it calls Multus once more, which would read the pod's list again: remove it";
+            return ((Outcome::NotCarried, text.to_owned()), None);
         }
-        Err(problem) => return refused(&problem),
+        Ok(Meaning::Delegate(chain)) => (chain.name.clone(), chain.config()),
+        Ok(Meaning::Own(_)) => (String::new(), config.get().to_owned()),
+        // A definition without a configuration has this meaning, and an element is one.
+        Ok(Meaning::ByName(name)) => (name, String::new()),
+        Err(problem) => return (refused(&problem), None),
     };
-    let name = match check_subdomain(&chain.name) {
-        Ok(()) => chain.name.clone(),
-        Err(_) => format!("multus-delegate-{index}"),
+    let is_there = |name: &str| {
+        report
+            .objects
+            .iter()
+            .any(|it| it["metadata"]["name"] == name)
     };
+    let name = match check_subdomain(&name) {
+        Ok(()) if !is_there(&name) => name,
+        // Of two objects of one name the second would replace the first.
+        Ok(()) | Err(_) => format!("multus-delegate-{index}"),
+    };
+    let target = format!("{namespace}/{name}");
     report.objects.push(json!({
         "apiVersion": "k8s.cni.cncf.io/v1",
         "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"config": chain.config()},
+        "spec": {"config": text},
     }));
+    let text = format!("in {GIVE}: apply the object {target} first, because pods fail without it");
+    ((Outcome::Carried, text), Some(target))
+}
+
+/// Takes over an element of `defaultNetworks`, and names its definition.
+pub(crate) fn given(
+    namespace: &str,
+    name: &str,
+    definitions: &Definitions,
+) -> (Said, Option<String>) {
+    if name.contains('/') || check_subdomain(name).is_err() {
+        let text = format!(
+            "{GIVE} takes definitions alone: write the configuration into a NetworkAttachmentDefinition of namespace \
+             {namespace}, and add that to the option"
+        );
+        return ((Outcome::ByHand, text), None);
+    }
+    let target = format!("{namespace}/{name}");
+    let said = match definitions.find(namespace, name) {
+        Some(Ok(_)) => (Outcome::Carried, format!("in {GIVE} as {target}")),
+        Some(Err(error)) => return (refused_definition(&error.problem), None),
+        None => {
+            let text = format!(
+                "in {GIVE} as {target}, and no such definition was given: if the cluster has it, there is nothing to do; \
+                 else copy the configuration of that name from confDir to {CONF_DIR}, and make a \
+                 NetworkAttachmentDefinition of the name without a configuration first, because pods fail without it"
+            );
+            (Outcome::ByHand, text)
+        }
+    };
+    (said, Some(target))
+}
+
+/// Adds the option for these definitions, where there are any.
+pub(crate) fn give(report: &mut Report, targets: &[String]) {
+    if !targets.is_empty() {
+        report.options.push(format!("{GIVE}={}", targets.join(",")));
+    }
+}
+
+fn refused_definition(problem: &DefinitionProblem) -> Said {
     let text = format!(
-        "no counterpart yet: no option adds networks to every pod; apply the object {namespace}/{name}, and let pods list \
-         it in k8s.v1.cni.cncf.io/networks"
+        "pods would fail with it: {problem}. Correct the definition, and add it to {GIVE} then"
     );
     (Outcome::NotCarried, text)
+}
+
+/// True for a chain that calls Multus, in any spelling of the key and inside a plugin, too.
+fn leads_to_multus(chain: &PluginChain) -> bool {
+    MULTUS.iter().any(|plugin| chain.leads_to(plugin))
 }
 
 /// Takes over the network that `clusterNetwork` names.
@@ -144,7 +202,10 @@ fn at(report: &mut Report, path: &str) -> Said {
 /// True for the runtimes' directory, as the node or Multus' container has it.
 pub(crate) fn is_runtimes(directory: &Path) -> bool {
     let wanted = Path::new(CONF_DIR.trim_start_matches('/'));
-    directory.is_absolute() && directory.ends_with(wanted)
+    let mut parts = directory.components();
+    // Such a path is somewhere else than it ends.
+    let climbs = parts.any(|part| part == Component::ParentDir);
+    directory.is_absolute() && !climbs && directory.ends_with(wanted)
 }
 
 /// Reads an element of `delegates`.
@@ -199,8 +260,7 @@ fn carry(report: &mut Report, read: NetworkDefinition, whose: &str) -> Said {
 }
 
 fn file(report: &mut Report, chain: &PluginChain, whose: &str) -> Said {
-    let mut plugins = chain.plugins.iter();
-    if plugins.any(|plugin| MULTUS.contains(&plugin.plugin_type.as_str())) {
+    if leads_to_multus(chain) {
         let text =
             format!("{whose} calls Multus once more: give the configuration of the network itself");
         return (Outcome::NotCarried, text);

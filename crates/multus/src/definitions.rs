@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::ImportError;
-use crate::read::{quoted, shortened};
+use crate::read::{HIDDEN, few, is_secret, quoted, shortened, shown};
 use crate::report::{Finding, Outcome};
 
 const API_VERSION: &str = "k8s.cni.cncf.io/v1";
@@ -67,7 +67,7 @@ impl Definitions {
         for (key, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
             let found = &object[key];
             if *found != expected {
-                return Err(not(format!("{key} is {}", shortened(&found.to_string()))));
+                return Err(not(format!("{key} is {}", shown(&found.to_string()))));
             }
         }
         let read: NetworkAttachmentDefinition = from(object).map_err(not)?;
@@ -80,10 +80,12 @@ impl Definitions {
         let unknown = fields
             .filter(|(key, _)| *key != "config")
             .map(|(key, value)| (key.clone(), value.to_string()));
+        let unknown: Vec<(String, String)> = unknown.collect();
+        few(&format!("{place}: spec"), unknown.len())?;
         let known = Known {
             annotations: read.metadata.annotations.unwrap_or_default(),
             config: read.spec.config,
-            unknown: unknown.collect(),
+            unknown,
         };
         let key = (namespace, name);
         if self.by_name.contains_key(&key) {
@@ -117,13 +119,17 @@ impl Definitions {
             let (outcome, text) = judge(known.read(namespace, name));
             findings.push(Finding {
                 field: path.clone(),
-                value: shortened(&known.config),
+                value: shown(&known.config),
                 outcome,
                 text,
             });
             let unknown = known.unknown.iter().map(|(key, value)| Finding {
                 field: format!("{path}: spec.{}", shortened(key)),
-                value: shortened(value),
+                value: if is_secret(key) {
+                    HIDDEN.to_owned()
+                } else {
+                    shown(value)
+                },
                 outcome: Outcome::NotCarried,
                 text: "the standard has no such field, and podnet does not read it".to_owned(),
             });
@@ -171,7 +177,7 @@ fn judge(read: Result<NetworkDefinition, DefinitionError>) -> (Outcome, String) 
         Meaning::Delegate(chain) => {
             let plugins: Vec<&str> = chain.plugins.iter().map(|it| &*it.plugin_type).collect();
             let names = shortened(&plugins.join(", "));
-            if plugins.iter().any(|plugin| MULTUS.contains(plugin)) {
+            if MULTUS.iter().any(|plugin| chain.leads_to(plugin)) {
                 let text = format!(
                     "the plugins {} have Multus among them, which would read the pod's list once more: \
                      remove it from the object",

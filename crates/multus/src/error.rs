@@ -24,6 +24,18 @@ pub enum ImportError {
         /// The expected value.
         expected: &'static str,
     },
+    /// More than a configuration has.
+    #[error(
+        "{path} has {found} elements, and {most} is the most that are read; give fewer, or correct the file"
+    )]
+    TooMany {
+        /// Path of the array or object.
+        path: String,
+        /// How many it has.
+        found: usize,
+        /// The limit.
+        most: usize,
+    },
     /// Another plugin's configuration.
     #[error(
         "type is \"{found}\"; give the file whose type is multus or multus-shim, 00-multus.conf as a rule, or the \

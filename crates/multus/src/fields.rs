@@ -127,8 +127,8 @@ pub const FIELDS: &[Field] = &[
     judged(
         "delegates",
         Objects,
-        "the first is the default network: `--default-network`, and a file in the runtime's directory. Others have no \
-         counterpart yet, see defaultNetworks. Without effect next to clusterNetwork",
+        "the first is the default network: `--default-network`, and a file in the runtime's directory. Others are \
+         objects and `--default-networks`. Without effect next to clusterNetwork",
     ),
     judged(
         "clusterNetwork",
@@ -139,13 +139,14 @@ pub const FIELDS: &[Field] = &[
     judged(
         "defaultNetworks",
         Names,
-        "no counterpart yet: no option adds networks to every pod; pods list them in k8s.v1.cni.cncf.io/networks. \
-         Without effect unless clusterNetwork is set",
+        "`--default-networks` with `multusNamespace`. One that is no definition needs one. Without effect unless \
+         clusterNetwork is set",
     ),
     judged(
         "systemNamespaces",
         Names,
-        "no counterpart yet, and none needed while there is none of defaultNetworks, which it makes exceptions of",
+        "`--system-namespaces`, kube-system when not given, as with Multus; without effect unless there are \
+         defaultNetworks",
     ),
     judged(
         "multusNamespace",

@@ -10,7 +10,7 @@ use crate::default_network::{self, CONF_DIR, Said};
 use crate::definitions::{Definitions, MULTUS};
 use crate::error::ImportError;
 use crate::fields::{self, Field};
-use crate::read::{object, quoted, shortened, unlike, value};
+use crate::read::{HIDDEN, few, is_secret, object, quoted, shortened, shown, unlike, value};
 use crate::report::{Finding, Outcome, Report};
 
 /// Namespace of Multus' own definitions where `multusNamespace` says nothing.
@@ -32,11 +32,13 @@ const OF_LISTS: [&str; 3] = ["cniVersion", "name", "plugins"];
 /// Not a configuration of Multus, a repeated key, or a value of another type than Multus takes.
 pub fn import(text: &str, definitions: &Definitions) -> Result<Report, ImportError> {
     let outer = object(text)?;
+    few("the configuration", outer.iter().count())?;
     let mut report = Report::default();
     let conf = match get(&outer, "plugins") {
         Some(plugins) => chained(&mut report, &outer, plugins)?,
         None => outer,
     };
+    few("the plugin's configuration", conf.iter().count())?;
     let file = File::read(&conf)?;
     for (key, raw) in conf.iter() {
         file.field(&mut report, key, raw, definitions)?;
@@ -54,6 +56,7 @@ fn chained(
 ) -> Result<RawObject, ImportError> {
     let kind = fields::Kind::Objects;
     let plugins: Option<Vec<RawObject>> = value("plugins", plugins, kind)?;
+    few("plugins", plugins.as_ref().map_or(0, Vec::len))?;
     for (key, raw) in list.iter() {
         if !OF_LISTS.iter().any(|known| known.eq_ignore_ascii_case(key)) {
             let text =
@@ -95,6 +98,7 @@ struct File {
     namespace: String,
     isolated: bool,
     default_networks: Vec<String>,
+    system_namespaces: Vec<String>,
     has_namespace: bool,
 }
 
@@ -125,12 +129,22 @@ impl File {
         let namespace = namespace.unwrap_or_else(|| MULTUS_NAMESPACE.to_owned());
         check("multusNamespace", &namespace)?;
         let default_networks: Option<Vec<String>> = known(conf, "defaultNetworks")?;
+        let system_namespaces: Option<Vec<String>> = known(conf, "systemNamespaces")?;
+        few(
+            "defaultNetworks",
+            default_networks.as_ref().map_or(0, Vec::len),
+        )?;
+        few(
+            "systemNamespaces",
+            system_namespaces.as_ref().map_or(0, Vec::len),
+        )?;
         Ok(Self {
             is_plugin,
             cluster_network,
             namespace,
             isolated: known(conf, "namespaceIsolation")?.unwrap_or_default(),
             default_networks: default_networks.unwrap_or_default(),
+            system_namespaces: system_namespaces.unwrap_or_default(),
             has_namespace,
         })
     }
@@ -159,7 +173,7 @@ impl File {
             "logOptions" | "perNodeCertificate" => return below(report, field, key, raw),
             "delegates" => return self.delegates(report, key, raw),
             "defaultNetworks" => {
-                self.default_networks(report, key, raw);
+                self.default_networks(report, key, raw, definitions);
                 return Ok(());
             }
             _ => {}
@@ -175,7 +189,7 @@ impl File {
             // An empty text is an absent one to Multus.
             _ if field.kind == fields::Kind::Text && text.is_empty() => nothing(),
             "clusterNetwork" => default_network::named(report, &self.namespace, &text, definitions),
-            "systemNamespaces" => self.system_namespaces(field),
+            "systemNamespaces" => self.system_namespaces(report)?,
             "multusNamespace" => self.override_option(report),
             "namespaceIsolation" if flag => {
                 report.options.push("--namespace-isolation".to_owned());
@@ -219,9 +233,11 @@ impl File {
     fn delegates(&self, report: &mut Report, key: &str, raw: &RawJson) -> Result<(), ImportError> {
         let kind = fields::Kind::Objects;
         let configs: Vec<RawJson> = value(key, raw, kind)?.unwrap_or_default();
+        few(key, configs.len())?;
         if configs.is_empty() {
             report.tell(key, raw, nothing());
         }
+        let mut given = Vec::new();
         for (index, config) in configs.iter().enumerate() {
             let said = if self.cluster_network.is_some() {
                 let text = "Multus takes no notice of it next to clusterNetwork";
@@ -229,36 +245,40 @@ impl File {
             } else if index == 0 {
                 default_network::first(report, &self.namespace, config)
             } else {
-                default_network::further(report, &self.namespace, config, index)
+                let (said, target) =
+                    default_network::further(report, &self.namespace, config, index);
+                given.extend(target);
+                said
             };
             report.tell(&format!("{key}[{index}]"), config, said);
+        }
+        if !given.is_empty() {
+            default_network::give(report, &given);
+            // Multus makes no exceptions of these.
+            report.options.push("--system-namespaces=".to_owned());
         }
         Ok(())
     }
 
-    fn default_networks(&self, report: &mut Report, key: &str, raw: &RawJson) {
+    fn default_networks(
+        &self,
+        report: &mut Report,
+        key: &str,
+        raw: &RawJson,
+        definitions: &Definitions,
+    ) {
         if self.default_networks.is_empty() {
             report.tell(key, raw, nothing());
         }
+        let mut given = Vec::new();
         for (index, name) in self.default_networks.iter().enumerate() {
             let said = if self.cluster_network.is_none() {
                 let text = "Multus takes no notice of it without clusterNetwork";
                 (Outcome::NeedsNothing, text.to_owned())
             } else {
-                let namespace = &self.namespace;
-                let mut text = format!(
-                    "no counterpart yet: no option adds networks to every pod; let pods list {namespace}/{} in \
-                     k8s.v1.cni.cncf.io/networks; where it is a file of confDir, copy that to {CONF_DIR} and make a \
-                     NetworkAttachmentDefinition of the name without a configuration",
-                    shortened(name)
-                );
-                if self.isolated {
-                    let more = format!(
-                        "; pods of other namespaces need {namespace} in --global-namespaces for that"
-                    );
-                    text.push_str(&more);
-                }
-                (Outcome::NotCarried, text)
+                let (said, target) = default_network::given(&self.namespace, name, definitions);
+                given.extend(target);
+                said
             };
             report.findings.push(Finding {
                 field: format!("{key}[{index}]"),
@@ -267,14 +287,20 @@ impl File {
                 text: said.1,
             });
         }
+        default_network::give(report, &given);
     }
 
-    fn system_namespaces(&self, field: &Field) -> Said {
+    fn system_namespaces(&self, report: &mut Report) -> Result<Said, ImportError> {
         if self.cluster_network.is_none() || self.default_networks.is_empty() {
             let text = "Multus makes exceptions of defaultNetworks with it, and has none here";
-            return (Outcome::NeedsNothing, text.to_owned());
+            return Ok((Outcome::NeedsNothing, text.to_owned()));
         }
-        (Outcome::NotCarried, field.counterpart.to_owned())
+        for name in &self.system_namespaces {
+            check("systemNamespaces", name)?;
+        }
+        let option = format!("--system-namespaces={}", self.system_namespaces.join(","));
+        report.options.push(option.clone());
+        Ok((Outcome::Carried, option))
     }
 
     fn override_option(&self, report: &mut Report) -> Said {
@@ -288,6 +314,7 @@ impl File {
     }
 
     fn global_namespaces(&self, report: &mut Report, text: &str) -> Result<Said, ImportError> {
+        few("globalNamespaces", text.split(',').count())?;
         let names: BTreeSet<&str> = text.split(',').map(str::trim).collect();
         let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
         for name in &names {
@@ -331,13 +358,18 @@ impl File {
 
 impl Report {
     fn tell(&mut self, field: &str, raw: &RawJson, said: Said) {
+        let name = field.rsplit('.').next().unwrap_or(field);
         let field = match fields::find(field) {
             Some(_) => field.to_owned(),
             None => shortened(field),
         };
         self.findings.push(Finding {
             field,
-            value: shortened(raw.get()),
+            value: if raw.get() != "null" && is_secret(name) {
+                HIDDEN.to_owned()
+            } else {
+                shown(raw.get())
+            },
             outcome: said.0,
             text: said.1,
         });
@@ -393,6 +425,7 @@ fn checked(field: &Field, path: &str, raw: &RawJson) -> Result<(), ImportError> 
 fn below(report: &mut Report, field: &Field, key: &str, raw: &RawJson) -> Result<(), ImportError> {
     let inner: RawObject = value(key, raw, field.kind)?.unwrap_or_default();
     unlike(&inner)?;
+    few(key, inner.iter().count())?;
     if inner.is_empty() {
         report.tell(key, raw, nothing());
     }
@@ -414,6 +447,7 @@ fn below(report: &mut Report, field: &Field, key: &str, raw: &RawJson) -> Result
 fn capabilities(report: &mut Report, key: &str, raw: &RawJson) -> Result<(), ImportError> {
     let kind = fields::Kind::Object;
     let inner: RawObject = value(key, raw, kind)?.unwrap_or_default();
+    few(key, inner.iter().count())?;
     if inner.is_empty() {
         report.tell(key, raw, nothing());
     }

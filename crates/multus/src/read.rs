@@ -7,11 +7,29 @@ use api::{RawJson, RawObject};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
+use serde_json::Value;
+
 use crate::error::ImportError;
 use crate::fields::Kind;
 
 /// Longest piece of a value that is quoted, in characters.
 const QUOTE: usize = 60;
+/// Most elements of an array and keys of an object that have a line each.
+const ELEMENTS_MAX: usize = 256;
+/// Value in place of a secret.
+pub(crate) const HIDDEN: &str = "(not shown)";
+/// Parts of keys, letters and digits alone, by which a value is secret.
+const SECRETS: [&str; 9] = [
+    "token",
+    "password",
+    "passwd",
+    "secret",
+    "credential",
+    "private",
+    "apikey",
+    "clientkey",
+    "certificateauthoritydata",
+];
 
 /// An object in which each key is there once, at every depth.
 ///
@@ -46,6 +64,71 @@ pub(crate) fn unlike(object: &RawObject) -> Result<(), ImportError> {
     Ok(())
 }
 
+/// Refuses more than [`ELEMENTS_MAX`] elements or keys, each of which would have a line.
+pub(crate) fn few(path: &str, found: usize) -> Result<(), ImportError> {
+    if found <= ELEMENTS_MAX {
+        return Ok(());
+    }
+    Err(ImportError::TooMany {
+        path: path.to_owned(),
+        found,
+        most: ELEMENTS_MAX,
+    })
+}
+
+/// Writes a JSON text in one line, shortened, without what is secret by the name of its key.
+///
+/// Reports go into tickets and logs.
+pub(crate) fn shown(text: &str) -> String {
+    match serde_json::from_str::<Value>(text) {
+        Ok(mut value) => {
+            hide(&mut value);
+            shortened(&value.to_string())
+        }
+        Err(_) if text.trim().is_empty() => String::new(),
+        Err(_) => format!("{} bytes that are no JSON", text.len()),
+    }
+}
+
+fn hide(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                if is_secret(key) && !value.is_null() {
+                    *value = HIDDEN.into();
+                } else {
+                    hide(value);
+                }
+            }
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(hide),
+        // A kubeconfig, or another file, where its path belongs.
+        Value::String(text) if text.contains('\n') || text.contains("BEGIN ") => {
+            *value = HIDDEN.into();
+        }
+        _ => {}
+    }
+}
+
+/// True for a key whose value is for nobody's eyes by its name.
+pub(crate) fn is_secret(key: &str) -> bool {
+    let key: String = key
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|character| character.to_ascii_lowercase())
+        .collect();
+    SECRETS.iter().any(|word| key.contains(word))
+}
+
+/// True for characters that can change how a terminal shows what is around them.
+pub(crate) fn is_hostile(character: char) -> bool {
+    let reorders = matches!(
+        character,
+        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+    );
+    reorders || character.is_control() || ('\u{e0000}'..='\u{e007f}').contains(&character)
+}
+
 /// The value as a `T`; nothing for `null`, which Multus takes for an absent one.
 ///
 /// # Errors
@@ -60,7 +143,7 @@ pub(crate) fn value<T: DeserializeOwned>(
     }
     raw.read().map(Some).map_err(|_| ImportError::WrongType {
         path: path.to_owned(),
-        found: shortened(raw.get()),
+        found: shown(raw.get()),
         expected: kind.expected(),
     })
 }
@@ -77,7 +160,7 @@ pub(crate) fn shortened(text: &str) -> String {
         .collect::<Vec<_>>()
         .join(" ")
         .chars()
-        .filter(|character| !character.is_control())
+        .filter(|character| !is_hostile(*character))
         .collect();
     match line.char_indices().nth(QUOTE) {
         None => line,

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::read::is_hostile;
+
 /// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -87,6 +89,28 @@ impl Report {
     }
 }
 
+/// Writes a JSON text with escapes for what a terminal would not show as it is.
+///
+/// Outside of strings JSON has no such characters but white space.
+fn escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character == '\n' || !is_hostile(character) {
+            out.push(character);
+            continue;
+        }
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            out.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    out
+}
+
+/// Leaves out what could end a line or be shown as something else.
+fn harmless(text: &str) -> String {
+    text.chars().filter(|it| !is_hostile(*it)).collect()
+}
+
 impl fmt::Display for Report {
     /// Writes the report for people; a line that is no comment can be used as it is.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,11 +129,11 @@ impl fmt::Display for Report {
         }
         for file in &self.files {
             writeln!(f, "\n# File {}", file.path)?;
-            writeln!(f, "{}", file.text)?;
+            writeln!(f, "{}", escaped(&file.text))?;
         }
         for object in &self.objects {
             writeln!(f, "\n# Object, for kubectl apply -f")?;
-            writeln!(f, "{object:#}")?;
+            writeln!(f, "{}", escaped(&format!("{object:#}")))?;
         }
         writeln!(f, "\n# Fields")?;
         for finding in &self.findings {
@@ -120,7 +144,7 @@ impl fmt::Display for Report {
                 text,
             } = finding;
             writeln!(f, "# {outcome:<13} {field}: {value}")?;
-            writeln!(f, "#               {text}")?;
+            writeln!(f, "#               {}", harmless(text))?;
         }
         let all = [
             Outcome::Carried,

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod given;
+mod hostile;
+
 const NAD: &str = "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\n";
 
 /// Imports a plugin's file with these fields in addition to a network.
@@ -215,32 +218,6 @@ fn a_cluster_network_with_a_definition_becomes_an_option_or_a_file() {
 }
 
 #[test]
-fn the_first_delegate_is_the_default_network_and_others_are_objects() {
-    let conf = json!({"type": "multus", "multusNamespace": "net", "delegates": [
-        {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge"}, {"type": "portmap"}]},
-        {"cniVersion": "1.0.0", "name": "storage", "type": "macvlan", "master": "eth1"},
-        {"type": "podnet", "podNetwork": "blue"},
-        {"name": "x"},
-    ]});
-    let report = import(&conf.to_string(), &Definitions::default()).unwrap();
-    assert!(has(&report, "--default-network=delegate"));
-    assert_eq!(report.files[0].path, "/etc/cni/net.d/10-lan.conflist");
-    assert_outcome(&report, "delegates[0]", Outcome::Carried, "10-lan.conflist");
-    assert_eq!(report.objects.len(), 1);
-    let object = &report.objects[0];
-    assert_eq!(
-        object["metadata"],
-        json!({"name": "storage", "namespace": "net"})
-    );
-    let mut again = Definitions::default();
-    again.add("printed", &object.to_string()).unwrap();
-    let not = Outcome::NotCarried;
-    assert_outcome(&report, "delegates[1]", not, "net/storage");
-    assert_outcome(&report, "delegates[2]", not, "podnet.dev/networks");
-    assert_outcome(&report, "delegates[3]", not, "neither type nor plugins");
-}
-
-#[test]
 fn a_delegate_of_podnet_is_carried_only_when_nothing_of_it_is_lost() {
     let with = |config: Value| {
         let conf = json!({"type": "multus", "delegates": [config]});
@@ -265,24 +242,6 @@ fn delegates_count_without_cluster_network_only() {
         assert_outcome(&report, field, Outcome::NeedsNothing, "no notice");
     }
     assert!(report.files.is_empty() && report.objects.is_empty());
-}
-
-/// Each network without a counterpart is named.
-#[test]
-fn default_networks_have_no_counterpart_and_each_is_named() {
-    let fields = json!({"defaultNetworks": ["a", "b"], "systemNamespaces": ["kube-system"],
-        "namespaceIsolation": true});
-    let report = read(&fields);
-    let not = Outcome::NotCarried;
-    assert_outcome(&report, "defaultNetworks[0]", not, "kube-system/a");
-    assert_outcome(&report, "defaultNetworks[1]", not, "--global-namespaces");
-    assert_outcome(&report, "systemNamespaces", not, "no counterpart yet");
-    let conf = json!({"type": "multus", "delegates": [{"type": "bridge"}], "defaultNetworks": ["a"],
-        "systemNamespaces": []});
-    let report = import(&conf.to_string(), &Definitions::default()).unwrap();
-    let nothing = Outcome::NeedsNothing;
-    assert_outcome(&report, "defaultNetworks[0]", nothing, "clusterNetwork");
-    assert_outcome(&report, "systemNamespaces", nothing, "none here");
 }
 
 #[test]
