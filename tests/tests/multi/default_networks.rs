@@ -43,8 +43,8 @@ fn npwg_x7_pods_have_the_default_networks_next_to_the_default_one_and_exceptions
     let listing = pod("b").npwg(&json!("own"));
     listing.attach();
     assert_eq!(
-        interfaces(&node, "b"),
-        ["eth0 blue", "net1 red", "net3 red"]
+        held(&node),
+        ["b/eth0 blue", "b/net1 red", "b/net2 lan", "b/net3 red"]
     );
     listing.detach();
     // One of another namespace is refused by itself still.
@@ -66,7 +66,7 @@ fn npwg_x7_pods_have_the_default_networks_next_to_the_default_one_and_exceptions
     let broken = pod("f");
     broken
         .add()
-        .fails_with(100)
+        .fails_with(130)
         .names(&["attachment 3 of the pod", "ops/lan", "no carrier"]);
     assert_eq!(held(&node), Vec::<String>::new());
     node.assert_empty();

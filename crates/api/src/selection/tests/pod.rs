@@ -530,7 +530,7 @@ fn pods_have_the_default_networks_next_but_in_system_namespaces_and_with_complet
     };
     let rules = in_system(&["kube-system"]);
     let read = |annotations: &[(&str, &str)]| read_by(&rules, false, annotations).unwrap();
-    // Next to the default network, and counted by the names of interfaces; isolation is about pods' own words.
+    // Next to the default network, and counted in the names of interfaces; isolation is about pods' own words.
     let plain = [
         "PodNetwork default@eth0*",
         "NetworkAttachmentDefinition ops/lan@net1",
@@ -543,8 +543,8 @@ fn pods_have_the_default_networks_next_but_in_system_namespaces_and_with_complet
         listed,
         [
             "PodNetwork default@eth0*",
-            "NetworkAttachmentDefinition ops/lan@net2",
-            "NetworkAttachmentDefinition ops/san@net4",
+            "NetworkAttachmentDefinition ops/lan@net4",
+            "NetworkAttachmentDefinition ops/san@net2",
             "NetworkAttachmentDefinition shop/own@net3",
             "NetworkAttachmentDefinition shop/other@net1",
         ]
