@@ -206,9 +206,8 @@ impl Settling {
         for (key, amount) in &wanted.resources {
             let has = written.allocatable(key);
             let is_new = has.is_none() && !self.removed.contains_key(key);
-            let given = if is_new || has.is_some_and(|has| *amount <= has) {
-                Some(*amount)
-            } else if self.has_risen(key, &mut rising, now) {
+            let is_less = has.is_some_and(|has| *amount <= has);
+            let given = if is_new || is_less || self.has_risen(key, &mut rising, now) {
                 Some(*amount)
             } else {
                 has

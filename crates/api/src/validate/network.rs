@@ -250,15 +250,16 @@ fn schedulable(
         let name = name.to_owned();
         faults.push(PLACE, FieldProblem::NoLabel { name });
     }
-    match wire {
-        None if scheduling.bandwidth => faults.push(PLACE, FieldProblem::BandwidthNeedsUplink),
-        Some(wire) if scheduling.bandwidth => {
-            if scheduling_key(BANDWIDTH_DOMAIN, &wire.uplink).is_none() {
-                let name = wire.uplink.clone();
-                faults.push(PLACE, FieldProblem::NoLabel { name });
-            }
+    if !scheduling.bandwidth {
+        return;
+    }
+    match wire.map(|wire| &wire.uplink) {
+        None => faults.push(PLACE, FieldProblem::BandwidthNeedsUplink),
+        Some(uplink) if scheduling_key(BANDWIDTH_DOMAIN, uplink).is_none() => {
+            let name = uplink.clone();
+            faults.push(PLACE, FieldProblem::NoLabel { name });
         }
-        _ => {}
+        Some(_) => {}
     }
 }
 

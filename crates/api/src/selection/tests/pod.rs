@@ -550,7 +550,11 @@ fn pods_have_the_default_networks_next_but_in_system_namespaces_and_with_complet
         ]
     );
     let given = read(&[(NETWORKS_ANNOTATION, "own")]);
-    let given: Vec<bool> = given.attachments.iter().map(|it| it.is_given()).collect();
+    let given: Vec<bool> = given
+        .attachments
+        .iter()
+        .map(SelectedAttachment::is_given)
+        .collect();
     assert_eq!(given, [false, true, true, false]);
     // A list of KEP-3698 is complete.
     let kep = [(POD_NETWORKS_ANNOTATION, r#"[{"name":"blue"}]"#)];
