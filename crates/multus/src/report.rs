@@ -1,6 +1,6 @@
 //! Report a configuration: options, files, objects, a line for each field.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -91,16 +91,19 @@ impl Report {
 
 /// Writes a JSON text with escapes for what a terminal would not show as it is.
 ///
-/// Outside of strings JSON has no such characters but white space.
+/// Outside of strings JSON has no such characters but white space, which inside is escaped already.
 fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for character in json.chars() {
-        if character == '\n' || !is_hostile(character) {
+        if matches!(character, '\n' | '\t') || !is_hostile(character) {
             out.push(character);
-            continue;
-        }
-        for unit in character.encode_utf16(&mut [0; 2]) {
-            out.push_str(&format!("\\u{unit:04x}"));
+        } else if character == '\r' {
+            out.push(' ');
+        } else {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
         }
     }
     out

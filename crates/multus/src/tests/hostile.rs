@@ -1,5 +1,7 @@
 //! Files that somebody has made to do harm.
 
+use std::fmt::Write as _;
+
 use super::*;
 
 /// A report goes into tickets.
@@ -98,10 +100,8 @@ fn deep_and_self_repeating_texts_end_soon_with_an_error() {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..30 {
         let below = format!("*a{}, ", level - 1).repeat(10);
-        bomb.push_str(&format!(
-            "a{level}: &a{level} [{}]\n",
-            below.trim_end_matches(", ")
-        ));
+        let below = below.trim_end_matches(", ");
+        writeln!(bomb, "a{level}: &a{level} [{below}]").unwrap();
     }
     let error = Definitions::default().add("bomb.yaml", &bomb).unwrap_err();
     assert!(
@@ -162,6 +162,13 @@ fn what_is_printed_is_shown_as_it_is() {
         .unwrap();
     let written: Value = serde_json::from_str(line).unwrap();
     assert_eq!(written["note"], evil);
+    // White space between values is no part of them.
+    let conf = "{\"type\": \"multus\", \"delegates\": [{\"name\": \"lan\", \"type\": \"x\", \"a\": [1,\t\r\n2]}]}";
+    let text = import(conf, &Definitions::default()).unwrap().to_string();
+    let file = text.split("10-lan.conf\n").nth(1).unwrap();
+    let file = file.split("\n\n#").next().unwrap();
+    let written: Value = serde_json::from_str(file).unwrap();
+    assert_eq!(written["a"], json!([1, 2]), "{file}");
     let error = import(&json!({"type": evil}).to_string(), &Definitions::default());
     let error = error.unwrap_err().to_string();
     assert!(
