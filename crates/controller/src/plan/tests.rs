@@ -50,9 +50,8 @@ fn the_default_network_may_be_deleted_when_no_pod_has_it_and_every_node_has_anot
         let default = ours("PodNetwork", json!({"name": "default"}), spec);
         let plan = planned(&[&[default], others].concat());
         let status = step(&plan.networks, "default").unwrap().status.clone();
-        let conditions = status.unwrap().conditions.into_iter();
-        let found = conditions.filter(|it| it.type_ == "InUse").next_back();
-        let found = found.unwrap();
+        let mut conditions = status.unwrap().conditions.into_iter();
+        let found = conditions.find(|it| it.type_ == "InUse").unwrap();
         (found.status, found.reason, found.message)
     };
     let moved = || node("n1", "podnetwork:green");
