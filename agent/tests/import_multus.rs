@@ -116,7 +116,7 @@ fn files_that_cannot_be_read_whole_are_refused_by_name() {
     assert!(text.contains("twice.conf"), "{text}");
 }
 
-/// A pipe is not waited for, whenever it comes, and a link is the file that it leads to.
+/// A pipe is not waited for, and a link is the file that it leads to.
 #[test]
 fn a_pipe_is_refused_at_once_and_a_link_is_followed() {
     let directory = tempfile::tempdir().expect("a directory");

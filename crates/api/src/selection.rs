@@ -75,7 +75,7 @@ pub struct SelectionRules {
     ///
     /// Lists mean the same on every node, so no element of one is this network by the name of the other.
     pub node_default: Option<String>,
-    /// Definitions, by namespace and name, that such a pod is attached to next, without naming them.
+    /// Definitions that such a pod is attached to next, by namespace and name.
     pub default_networks: Vec<(String, String)>,
     /// Namespaces whose pods have none of these.
     pub system_namespaces: BTreeSet<String>,
@@ -139,7 +139,7 @@ impl SelectionRules {
         Target::PodNetwork(name.clone())
     }
 
-    /// Returns the definitions that a pod of `namespace` without a list of KEP-3698 has next.
+    /// Returns the definitions that a pod without a list of KEP-3698 has next.
     fn given(&self, namespace: &str) -> impl Iterator<Item = Target> {
         let is_system = self.system_namespaces.contains(namespace);
         let given = self.default_networks.iter().filter(move |_| !is_system);
@@ -215,7 +215,7 @@ impl SelectedAttachment {
 /// Where an attachment comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Source {
-    /// The pod has no list of KEP-3698, so it has the default network and what goes with it.
+    /// Adds the default networks to a pod that has no list of KEP-3698.
     ///
     /// NPWG §6, KEP-DEF-5.
     Default,

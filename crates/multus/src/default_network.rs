@@ -132,7 +132,7 @@ fn refused_definition(problem: &DefinitionProblem) -> Said {
     (Outcome::NotCarried, text)
 }
 
-/// True for a chain that calls Multus, in any spelling of the key and inside a plugin, too.
+/// True for a chain that calls Multus, in any spelling, inside a plugin, too.
 fn leads_to_multus(chain: &PluginChain) -> bool {
     MULTUS.iter().any(|plugin| chain.leads_to(plugin))
 }

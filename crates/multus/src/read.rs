@@ -64,7 +64,7 @@ pub(crate) fn unlike(object: &RawObject) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Refuses more than [`ELEMENTS_MAX`] elements or keys, each of which would have a line.
+/// Refuses more than [`ELEMENTS_MAX`] elements or keys: each would have a line.
 pub(crate) fn few(path: &str, found: usize) -> Result<(), ImportError> {
     if found <= ELEMENTS_MAX {
         return Ok(());
@@ -76,7 +76,7 @@ pub(crate) fn few(path: &str, found: usize) -> Result<(), ImportError> {
     })
 }
 
-/// Writes a JSON text in one line, shortened, without what is secret by the name of its key.
+/// Writes a JSON text in one line, shortened, without values of secret keys.
 ///
 /// Reports go into tickets and logs.
 pub(crate) fn shown(text: &str) -> String {

@@ -88,7 +88,9 @@ pub struct ListOptions {
 /// Definitions by namespace and name.
 pub type DefaultNetworks = Arc<[(String, String)]>;
 
-/// Most definitions that every pod may be attached to; each takes a port and addresses for each pod.
+/// Most definitions that every pod may be attached to.
+///
+/// Each takes a port and addresses for each pod.
 const DEFAULT_NETWORKS_MAX: usize = 16;
 
 /// Reads `--default-networks`; an empty value has none.

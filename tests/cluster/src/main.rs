@@ -125,7 +125,7 @@ struct Up {
     /// The network of the pods
     #[arg(long, visible_alias = "default", value_enum, default_value = "none")]
     cni: Cni,
-    /// Image of podnet, built before, for a cluster that has it; by default one is built
+    /// Image of podnet, for a cluster that has it; by default one is built
     #[arg(long, value_name = "ARCHIVE")]
     image: Option<PathBuf>,
 }

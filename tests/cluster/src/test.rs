@@ -113,7 +113,7 @@ pub(super) fn run(options: &Options) -> xtask::Done {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// Builds image and tests, provides the programs of a cluster, and prints the two files.
+/// Builds image and tests, provides a cluster's programs, prints the two files.
 ///
 /// # Errors
 /// Something cannot be built.

@@ -1,6 +1,6 @@
-//! `cargo xtask cluster tour`: runs the commands of docs/tour.md and compares what they print.
+//! `cargo xtask cluster tour`: runs the commands of docs/tour.md.
 //!
-//! The page is what a person does with a cluster of two nodes, from installation to removal. Its commands run in
+//! What they print is compared with the page. //! The page is what a person does with a cluster of two nodes, from installation to removal. Its commands run in
 //! one shell, so that variables stay.
 
 mod page;
@@ -20,7 +20,7 @@ use xtask::step::{execute, say, show};
 use xtask::workspace;
 
 const PAGE: &str = "docs/tour.md";
-/// Stands before the output of a command, and before its exit code, in what the shell prints.
+/// Stands before the output of a command; [`END`] stands before its exit code.
 const BEGIN: &str = "@@podnet-tour-begin@@";
 const END: &str = "@@podnet-tour-end@@";
 

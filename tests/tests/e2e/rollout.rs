@@ -20,7 +20,7 @@ const MADE: usize = 20;
 /// Node on which they are made.
 const LOADED: &str = "n1";
 const NODES: [&str; 2] = [LOADED, "n2"];
-/// Sends ten packets a second until there is the file, and prints their count and that of the answers.
+/// Sends ten packets a second until the file is there, and prints counts.
 const STREAM: &str =
     "ping -q -i 0.1 $0 & until [ -e /tmp/stop ]; do sleep 0.2; done; kill -INT $!; wait $!";
 
@@ -58,7 +58,7 @@ fn answered(said: &str) -> Option<(u32, u32)> {
     Some((next()?, sent))
 }
 
-/// CNI-ST-05: no sandbox fails, each node stays Ready, no endpoint goes, no packet is lost.
+/// CNI-ST-05: no sandbox fails, nodes stay Ready, no endpoint or packet is lost.
 ///
 /// There are 100 pods at the end of the rollout, 20 of which were made in it.
 #[test]

@@ -116,7 +116,7 @@ async fn until_bound(client: &Client, namespace: &str, count: usize) -> Vec<Opti
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
-    let found = tokio::time::timeout(testbed::wait::PATIENCE, all).await;
+    let found = tokio::time::timeout(wait::PATIENCE, all).await;
     found.expect("the scheduler binds the pods")
 }
 
@@ -133,13 +133,9 @@ async fn until_pending(client: &Client, namespace: &str, words: &str) {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
-    let waits = tokio::time::timeout(testbed::wait::PATIENCE, waits).await;
-    if waits.is_err() {
-        panic!(
-            "no pod waits for {words:?}: {:?}",
-            bound(client, namespace).await
-        );
-    }
+    let waits = tokio::time::timeout(wait::PATIENCE, waits).await;
+    let all = bound(client, namespace).await;
+    assert!(waits.is_ok(), "no pod waits for {words:?}: {all:?}");
 }
 
 /// PAIN-SCH-1: nodes say what their networks have, and pods are bound by it.
@@ -154,7 +150,7 @@ fn pods_are_bound_where_their_networks_have_addresses_and_rates_and_wait_elsewhe
     if !programs.join("kube-scheduler").is_file() {
         return skip::skip(test, "needs kube-scheduler next to kube-apiserver");
     }
-    let server = Box::leak(Box::new(ApiServer::start(&programs, &[])));
+    let server: &ApiServer = Box::leak(Box::new(ApiServer::start(&programs, &[])));
     objects::install(server);
     agent_scene::grant(server);
     let rate = ["--uplink-bandwidth=uplink=1000"];
@@ -233,7 +229,8 @@ fn pods_are_bound_where_their_networks_have_addresses_and_rates_and_wait_elsewhe
         s.node.kill_9();
     }
     let _scheduler = scheduler(server, &programs);
-    one.run(|client| async {
+    let [first, second] = both;
+    one.run(|client| async move {
         let inject = ["--inject=resources,node-selector"];
         let hook = Webhook::start(server, &client, "sched-pods", &inject).await;
         let wait = "sched-wait";
@@ -254,14 +251,14 @@ fn pods_are_bound_where_their_networks_have_addresses_and_rates_and_wait_elsewhe
         }
         let nodes = until_bound(&client, "sched-pods", 6).await;
         let on = |s: &AgentScene| nodes.iter().flatten().filter(|node| **node == s.name).count() as u64;
-        assert_eq!((on(&one), on(&two)), before, "each node has as many as it has addresses");
+        assert_eq!((on(first), on(second)), before, "each node has as many as it has addresses");
         hook.create(&client, &pod("more", blue), false).await.expect("taken");
         until_pending(&client, "sched-pods", &format!("Insufficient addresses.podnet.dev/{blue}")).await;
 
         // 600 Mbit/s fit once, and only where the uplink has a rate.
         let fast = json!([{"name": wired, "bandwidth": {"ingressRate": 600_000_000, "ingressBurst": 10_000_000}}]);
         rates.create(&client, &pod("fast", &fast.to_string()), false).await.expect("taken");
-        assert_eq!(until_bound(&client, wait, 1).await, [Some(one.name.clone())]);
+        assert_eq!(until_bound(&client, wait, 1).await, [Some(first.name.clone())]);
         rates.create(&client, &pod("too-fast", &fast.to_string()), false).await.expect("taken");
         until_pending(&client, wait, "Insufficient bandwidth.podnet.dev/uplink").await;
         rates.create(&client, &pod("nowhere", lost), false).await.expect("taken");
@@ -286,11 +283,12 @@ fn an_agent_writes_labels_and_resources_of_networks_on_its_own_node_only() {
     let Some(s) = AgentScene::prepare(testbed::test_name!(), "policy-nodes", &[]) else {
         return;
     };
-    s.run(|admin| async {
+    let scene = &s;
+    scene.run(|admin| async move {
         let other: ApiNode = object(json!({"metadata": {"name": "policy-nodes-other"}}));
         let all: Api<ApiNode> = Api::all(admin);
         all.create(&kube::api::PostParams::default(), &other).await.expect("a node");
-        let agent: Api<ApiNode> = Api::all(s.as_agent().await);
+        let agent: Api<ApiNode> = Api::all(scene.as_agent().await);
         let write = async |node: &str, patch: &Value| {
             let params = PatchParams::default();
             let done = agent.patch_status(node, &params, &Patch::Merge(patch)).await;
@@ -309,9 +307,9 @@ fn an_agent_writes_labels_and_resources_of_networks_on_its_own_node_only() {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
         };
-        let refused = tokio::time::timeout(testbed::wait::PATIENCE, refused).await;
+        let refused = tokio::time::timeout(wait::PATIENCE, refused).await;
         refused.expect("the policy is in force");
-        write(&s.name, &own).await.expect("its own");
+        write(&scene.name, &own).await.expect("its own");
         let refusals = [
             (json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}), "labels"),
             (json!({"metadata": {"labels": {"network.podnet.dev/red": "false"}}}), "labels"),
@@ -323,25 +321,25 @@ fn an_agent_writes_labels_and_resources_of_networks_on_its_own_node_only() {
             (json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}), "capacity and allocatable"),
         ];
         for (patch, words) in refusals {
-            let why = write(&s.name, &patch).await.expect_err("it is refused");
+            let why = write(&scene.name, &patch).await.expect_err("it is refused");
             assert!(why.contains(words), "{patch}: {why}");
         }
         let mut many = serde_json::Map::new();
         for index in 0..65 {
             many.insert(format!("network.podnet.dev/n{index}"), json!("true"));
         }
-        let why = write(&s.name, &json!({"metadata": {"labels": many}})).await;
+        let why = write(&scene.name, &json!({"metadata": {"labels": many}})).await;
         assert!(why.expect_err("too many").contains("at most 64 labels"));
         let gone = json!({
             "metadata": {"labels": {"network.podnet.dev/blue": null}},
             "status": {"capacity": {"addresses.podnet.dev/blue": null}},
         });
-        write(&s.name, &gone).await.expect("it takes back what it said");
+        write(&scene.name, &gone).await.expect("it takes back what it said");
         let spec = json!({"spec": {"unschedulable": true}});
-        let done = agent.patch(&s.name, &PatchParams::default(), &Patch::Merge(&spec)).await;
+        let done = agent.patch(&scene.name, &PatchParams::default(), &Patch::Merge(&spec)).await;
         assert!(done.is_err(), "RBAC gives the status only");
-        let no_node: Api<ApiNode> = Api::all(s.as_agent_of_no_node().await);
-        let done = no_node.patch_status(&s.name, &PatchParams::default(), &Patch::Merge(&own)).await;
+        let no_node: Api<ApiNode> = Api::all(scene.as_agent_of_no_node().await);
+        let done = no_node.patch_status(&scene.name, &PatchParams::default(), &Patch::Merge(&own)).await;
         let why = done.expect_err("a token of no node").to_string();
         assert!(why.contains("names no node"), "{why}");
     });

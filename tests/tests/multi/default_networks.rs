@@ -10,7 +10,7 @@ fn of_ops(name: &str, config: &Value) -> String {
     definition(name, config).replace("\"namespace\":\"default\"", "\"namespace\":\"ops\"")
 }
 
-/// NPWG-X7: as Multus adds `defaultNetworks`, but where `systemNamespaces` has the pod's.
+/// NPWG-X7: `defaultNetworks` as Multus has them, with `systemNamespaces`.
 #[test]
 fn npwg_x7_pods_have_the_default_networks_next_to_the_default_one_and_exceptions_hold() {
     let plugins = Plugins::new(&["lan"]);

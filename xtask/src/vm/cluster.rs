@@ -1,4 +1,4 @@
-//! `cargo xtask vm <version>… --cluster`: a real cluster on Debian's kernels, in QEMU.
+//! `cargo xtask vm <version>… --cluster`: a cluster on Debian's kernels, in QEMU.
 //!
 //! The machine sees the root of the one outside, read-only, by virtio-fs: the programs of Kubernetes, podnet's
 //! image and the tests are built outside. Its cluster is that of `cargo xtask cluster`.
@@ -43,7 +43,7 @@ pub(super) fn run(versions: &[String], filter: &[String]) -> crate::Done {
     Ok(report.close())
 }
 
-/// Builds all that the cluster needs, and returns the line of the shell that starts and tests it.
+/// Builds all that the cluster needs, and returns the command that tests it.
 fn command(filter: &[String]) -> Result<String> {
     let mut prepare = cluster::program(cluster::RELEASE)?;
     let prepared = capture(prepare.arg("prepare"))?;

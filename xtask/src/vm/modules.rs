@@ -42,7 +42,7 @@ const OPTIONAL: [&str; 26] = [
     "vxlan",
 ];
 
-/// Modules that a machine with a cluster needs besides, where its kernel has not built them in.
+/// Modules that a machine with a cluster needs besides.
 ///
 /// They are those of the file system of the machine outside, of containers, and of kube-proxy.
 const OF_CLUSTERS: [&str; 31] = [

@@ -1,5 +1,6 @@
 //! Behaviour of the lists, by the sections that ask for it.
 
+mod defaults;
 mod element;
 mod items;
 mod kep;

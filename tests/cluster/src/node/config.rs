@@ -80,7 +80,9 @@ pub(super) fn kubelet(spec: &Spec) -> Value {
     })
 }
 
-/// Mode of kube-proxy on a kernel of this release: it refuses nftables before Linux 5.13.
+/// Mode of kube-proxy on a kernel of this release.
+///
+/// It refuses nftables before Linux 5.13.
 fn proxy_mode(release: &str) -> &'static str {
     let mut numbers = release.split('.').map(|part| part.parse::<u32>().ok());
     let version = (numbers.next().flatten(), numbers.next().flatten());

@@ -35,9 +35,9 @@ pub(super) struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Reads a page: blocks of the language `console`, whose commands stand behind `$ `.
+    /// Reads a page: blocks of the language `console`.
     ///
-    /// A command goes on in the next line where its line ends with a backslash.
+    /// Commands stand behind `$ `.     /// A command goes on in the next line where its line ends with a backslash.
     ///
     /// # Errors
     /// A block has output before its first command, or no end; or there is no block.
@@ -129,9 +129,9 @@ impl<'a> Page<'a> {
 /// Letters and digits of which names end that the API server makes.
 const GENERATED: &str = "bcdfghjklmnpqrstvwxz2456789";
 
-/// A line without what differs in each run: numbers, generated names, dates, widths of columns.
+/// A line without what differs in each run.
 ///
-/// A percentage, a ratio such as `2/2`, and a number that is the whole line stay.
+/// These are numbers, generated names, dates, widths of columns. /// A percentage, a ratio such as `2/2`, and a number that is the whole line stay.
 fn shape(line: &str) -> String {
     if line.trim().parse::<u64>().is_ok() {
         return line.trim().to_owned();

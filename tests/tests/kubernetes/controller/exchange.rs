@@ -6,7 +6,7 @@
 use std::process::Output;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use testbed::apiserver::{self, ApiServer};
 use testbed::{Pod, skip, wait};
 
