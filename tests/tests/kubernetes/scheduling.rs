@@ -106,7 +106,20 @@ async fn bound(client: &Client, namespace: &str) -> Vec<(Option<String>, String)
     listed.items.into_iter().map(tell).collect()
 }
 
+/// Opens the gates of the pods of a namespace, as the controller does.
+async fn open_gates(client: &Client, namespace: &str) {
+    let pods: Api<ApiPod> = Api::namespaced(client.clone(), namespace);
+    let listed = pods.list(&ListParams::default()).await.expect("pods");
+    let patch = Patch::Merge(json!({"spec": {"schedulingGates": null}}));
+    for pod in listed.items {
+        let name = pod.metadata.name.unwrap_or_default();
+        let opened = pods.patch(&name, &PatchParams::default(), &patch).await;
+        opened.expect("its gates can be opened");
+    }
+}
+
 async fn until_bound(client: &Client, namespace: &str, count: usize) -> Vec<Option<String>> {
+    open_gates(client, namespace).await;
     let all = async {
         loop {
             let found = bound(client, namespace).await;
@@ -117,10 +130,14 @@ async fn until_bound(client: &Client, namespace: &str, count: usize) -> Vec<Opti
         }
     };
     let found = tokio::time::timeout(wait::PATIENCE, all).await;
-    found.expect("the scheduler binds the pods")
+    match found {
+        Ok(found) => found,
+        Err(_) => unreachable!("not bound: {:?}", bound(client, namespace).await),
+    }
 }
 
 async fn until_pending(client: &Client, namespace: &str, words: &str) {
+    open_gates(client, namespace).await;
     let waits = async {
         loop {
             let found = bound(client, namespace).await;
