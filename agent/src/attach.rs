@@ -249,7 +249,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
                 None => return Ok(()),
             }
         };
-        self.tables.reconcile(record.network.id)?;
+        self.tables.reconcile_port(&record)?;
         self.ports.unmake(&record).await?;
         reached("del.torn-down");
         self.book.erase(key).await?;
@@ -330,7 +330,7 @@ fn go_live(
         ..record
     };
     book.ledger().set_live(&added);
-    tables.reconcile(added.network.id)?;
+    tables.reconcile_port(&added)?;
     reached("add.live");
     let saved = book.submit(&added)?;
     Ok((added, saved))
