@@ -18,6 +18,7 @@ use store::StoreError;
 use world::{Unread, WorldError};
 
 pub use self::explain::ExplainError;
+use book::host_ports::HostPort;
 use book::{AddressError, BookError};
 use host::HostError;
 use ports::PortError;
@@ -53,7 +54,7 @@ pub enum AgentError {
     /// Host ports are asked of a network that the node does not route for.
     #[error(
         "unsupported runtimeConfig.portMappings: host port {host} to {container}: host ports are mapped \
-         for pods whose first network has routing Node: use one, or remove the mapping"
+         for pods whose first network has routing Node or egress Masquerade: use one, or remove the mapping"
     )]
     HostPortOfRuntime {
         /// Port of the node.
@@ -72,14 +73,40 @@ pub enum AgentError {
     },
     /// Host ports are asked for in the pod's list.
     #[error(
-        "unsupported portMappings: host port {host} to {container}: podnet maps no host ports on such a \
-         network: remove the mapping from the pod's list"
+        "unsupported portMappings: host port {host} to {container}: podnet maps host ports of a pod's list on \
+         networks with egress Masquerade: use one, or remove the mapping from the pod's list"
     )]
     HostPortOfList {
         /// Port of the node.
         host: u16,
         /// Port of the pod.
         container: u16,
+    },
+    /// A mapping of a host port is of a kind that podnet does not make.
+    #[error("unsupported portMappings: host port {host} to {container}: {reason}")]
+    HostPortKind {
+        /// Port of the node.
+        host: u16,
+        /// Port of the pod.
+        container: u16,
+        /// Part that is not supported, and the remedy.
+        reason: &'static str,
+    },
+    /// A program of the node listens at a host port.
+    #[error(
+        "portMappings: host port {port} is in use by a program of the node: choose another hostPort"
+    )]
+    HostPortServed {
+        /// The port.
+        port: HostPort,
+    },
+    /// The hostIP is no address of the node.
+    #[error(
+        "portMappings: host port {port}: the node does not have the address: write one of its own as hostIP, or none"
+    )]
+    HostPortAddress {
+        /// The port.
+        port: HostPort,
     },
     /// An InfiniBand GUID is asked for.
     #[error(

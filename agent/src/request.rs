@@ -29,6 +29,9 @@ use world::World;
 
 use crate::error::AgentError;
 
+mod host_ports;
+pub(crate) use host_ports::refuse_served;
+
 /// Where a network was named that is no element of a list.
 const CONFIGURATION: &str = "the CNI configuration";
 const LIST: &str = "the element in the pod's list";
@@ -55,8 +58,8 @@ struct Place<'a> {
     default_gateway: DefaultRoutes,
     /// The default routes are asked for, and must be possible.
     explicit: bool,
-    /// Host ports of the runtime are mapped for it.
-    with_ports: bool,
+    /// A plugin maps the host ports of the runtime for it.
+    by_plugin: bool,
     /// `name` of the configuration that leads to the network.
     config_name: Option<&'a str>,
     digest: String,
@@ -160,7 +163,7 @@ impl Native {
             ifname: &key_of(asked)?.ifname,
             default_gateway: is_default_gateway.into(),
             explicit: is_default_gateway,
-            with_ports: false,
+            by_plugin: false,
             config_name: Some(&asked.conf.head.name),
             digest: asked.digest.to_owned(),
         };
@@ -183,7 +186,7 @@ impl Native {
             ifname,
             default_gateway,
             explicit,
-            with_ports: self.network.routing == Routing::Node,
+            by_plugin: self.network.routing == Routing::Node,
             config_name: self.config_name.as_deref(),
             digest: format!("{}/{ifname}", asked.digest),
         };
@@ -196,7 +199,7 @@ impl Native {
             ifname,
             default_gateway,
             explicit,
-            with_ports,
+            by_plugin,
             config_name,
             digest: request_digest,
         } = place;
@@ -207,7 +210,12 @@ impl Native {
         let is_primary = ifname.as_str() == asked.request.ifname;
         refuse_options(options)?;
         if is_primary {
-            refuse_unsupported(asked.conf, with_ports)?;
+            refuse_unsupported(asked.conf)?;
+        }
+        let mut host_ports = host_ports::of_list(&self.network, &options.port_mappings)?;
+        if is_primary && !by_plugin {
+            let of_runtime = &asked.conf.runtime.port_mappings;
+            host_ports.extend(host_ports::of_runtime(&self.network, of_runtime)?);
         }
         if explicit && !self.supplies_default(true) && !self.supplies_default(false) {
             return Err(AgentError::NoGateway {
@@ -251,6 +259,7 @@ impl Native {
             interface: self.interface()?,
             device: None,
             socket_path: None,
+            host_ports,
             decisions,
         })
     }
@@ -367,12 +376,6 @@ impl Native {
 
 /// Refuses options that podnet does not have, rather than serve half a request.
 fn refuse_options(options: &AttachmentOptions) -> Result<(), AgentError> {
-    if let Some(mapping) = options.port_mappings.first() {
-        return Err(AgentError::HostPortOfList {
-            host: mapping.host_port,
-            container: mapping.container_port,
-        });
-    }
     if let Some(guid) = options.infiniband_guid {
         return Err(AgentError::InfiniBand {
             guid: guid.to_string(),
@@ -405,15 +408,7 @@ fn with_routes(network: Network, request: &AttachmentRequest) -> Result<Network,
 }
 
 /// Refuses features that podnet does not have, rather than serve half a request.
-///
-/// Host ports are mapped for pods whose first network the node routes for, `with_ports`.
-fn refuse_unsupported(conf: &NetConf, with_ports: bool) -> Result<(), AgentError> {
-    if let Some(mapping) = conf.runtime.port_mappings.first().filter(|_| !with_ports) {
-        return Err(AgentError::HostPortOfRuntime {
-            host: mapping.host_port,
-            container: mapping.container_port,
-        });
-    }
+fn refuse_unsupported(conf: &NetConf) -> Result<(), AgentError> {
     if !conf.runtime.ip_ranges.is_empty() {
         return Err(AgentError::Ranges {
             count: conf.runtime.ip_ranges.len(),

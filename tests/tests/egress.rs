@@ -7,6 +7,7 @@ mod egress {
 
     mod errors;
     mod isolated;
+    mod ports;
     mod reach;
     mod refused;
     mod routes;

@@ -104,7 +104,7 @@ pub const CODES: &[Code] = &[
     ),
     (
         103,
-        "a requested MAC address is held by another attachment",
+        "a requested MAC address or host port is held by another attachment or by a program of the node",
         "request another, or none",
     ),
     (
@@ -170,6 +170,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         | AgentError::NoPrimary { .. }
         | AgentError::NetworkTwice { .. }
         | AgentError::GatewayOutside { .. }
+        | AgentError::HostPortAddress { .. }
         | AgentError::Routes { .. }
         | AgentError::NoDefinition { .. }
         | AgentError::Definition { .. }
@@ -178,12 +179,14 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         AgentError::HostPortOfRuntime { .. }
         | AgentError::Ranges { .. }
         | AgentError::HostPortOfList { .. }
+        | AgentError::HostPortKind { .. }
         | AgentError::InfiniBand { .. }
         | AgentError::InterfaceOfNodeNetwork { .. } => ErrorCode::UNSUPPORTED_FIELD,
         AgentError::OtherNamespace { .. }
         | AgentError::OtherConfiguration { .. }
         | AgentError::LinkGone { .. }
         | AgentError::BeingRemoved { .. } => ErrorCode(105),
+        AgentError::HostPortServed { .. } => unless_status(ErrorCode(103), command),
         AgentError::NotAttached { .. } => ErrorCode::UNKNOWN_CONTAINER,
         AgentError::Damaged { .. } => ErrorCode(150),
         // No CNI command asks this; what is wrong is a parameter.
@@ -250,7 +253,11 @@ fn book_code(error: &BookError, command: Command) -> ErrorCode {
         BookError::Address { source, .. } => ErrorCode(address_code(source)),
         BookError::Refused(error) => refusal_code(error),
         BookError::MacHeld { .. } => ErrorCode(103),
-        BookError::NoPort { .. } => ErrorCode(104),
+        BookError::HostPortHeld { .. } => ErrorCode(103),
+        BookError::HostPortTwice { .. } | BookError::HostPortFamily { .. } => {
+            unless_status(ErrorCode::INVALID_CONFIG, command)
+        }
+        BookError::NoPort { .. } | BookError::NoHostPort { .. } => ErrorCode(104),
         // Of one batch, not of the store.
         BookError::Store { source } if source.is_refusal() => ErrorCode(199),
         // The plugin keeps the request, and tells its runtime that it is done (CNI-DEL-05).

@@ -37,7 +37,9 @@ impl Node {
         record: &mut PodRecord,
         asked: Asked<'_>,
     ) -> Result<(), AgentError> {
-        let ours = record.primary().is_some_and(|it| it.delegation().is_none());
+        // Where a gateway leads to the network, ports are mapped with the attachment.
+        let ours = record.primary().is_some_and(|it| it.delegation().is_none())
+            && self.is_routed_here(record);
         if asked.conf.runtime.port_mappings.is_empty() || !ours {
             return Ok(());
         }
@@ -88,6 +90,13 @@ impl Node {
                 })
             }
         }
+    }
+
+    /// True when the node routes for the network of a pod's first interface.
+    fn is_routed_here(&self, record: &PodRecord) -> bool {
+        let ledger = self.book.ledger();
+        let primary = ledger.get(&record.key);
+        primary.is_some_and(|entry| entry.record.network.by_node)
     }
 
     /// Takes the host ports of a pod away, and notes that in the record.

@@ -248,7 +248,10 @@ fn a_network_that_is_named_alone_asks_for_what_an_element_without_wishes_asks_fo
 }
 
 fn refusal(keys: &str) -> Option<String> {
-    let refused = refuse_unsupported(&conf(&format!(r#""podNetwork":"blue",{keys}"#)), false);
+    let conf = conf(&format!(r#""podNetwork":"blue",{keys}"#));
+    let native = Native::configured(&world(), &conf, "default").unwrap();
+    let ports = host_ports::of_runtime(&native.network, &conf.runtime.port_mappings);
+    let refused = refuse_unsupported(&conf).and(ports.map(drop));
     refused.err().map(|error| error.to_string())
 }
 

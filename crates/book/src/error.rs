@@ -7,6 +7,7 @@ use agent_common::addr::MacAddr;
 use ipam::IpamError;
 use store::StoreError;
 
+use super::host_ports::HostPort;
 use super::refusal::AddressError;
 
 /// An attachment cannot be booked, or a record cannot be read or written.
@@ -107,6 +108,50 @@ pub enum BookError {
         network: String,
         /// The address.
         mac: MacAddr,
+    },
+    /// Another attachment has the port of the node.
+    #[error(
+        "portMappings: host port {port} is held by {holder}, as {other}: choose another hostPort"
+    )]
+    HostPortHeld {
+        /// The port.
+        port: HostPort,
+        /// The port of the holder that excludes it.
+        other: HostPort,
+        /// The pod that has it.
+        holder: String,
+    },
+    /// One pod asks for a port of the node twice.
+    #[error(
+        "portMappings: host port {port} is asked for twice, also as {other}: give each mapping a hostPort of its own"
+    )]
+    HostPortTwice {
+        /// The port.
+        port: HostPort,
+        /// The same in another mapping.
+        other: HostPort,
+    },
+    /// A port of the node leads to a family of which the pod has no address.
+    #[error(
+        "portMappings: host port {port}: the pod has no address of the family of hostIP on the network: \
+         remove hostIP, or give the network a subnet of that family"
+    )]
+    HostPortFamily {
+        /// The port.
+        port: HostPort,
+    },
+    /// The node has as many mapped ports as it can have.
+    #[error(
+        "portMappings: {wanted} host ports are asked for, and the node has {held} of the {max} it can have: \
+         attach the pod on another node"
+    )]
+    NoHostPort {
+        /// How many are asked for.
+        wanted: usize,
+        /// How many there are.
+        held: usize,
+        /// How many there can be.
+        max: usize,
     },
     /// The node's tables are full.
     #[error("the node has all the {max} ports it can have: raise --max-ports")]

@@ -13,6 +13,7 @@ use ipam::Allocator;
 use tokio::sync::watch;
 
 use crate::BookError;
+use crate::host_ports;
 use crate::record::{Attachment, Decision, DefaultRoutes, HostEnd, Lease, NetworkFacts, State};
 
 mod choose;
@@ -274,6 +275,16 @@ impl Ledger {
             };
             decisions.push(Decision::new("address", lease, because));
         }
+        let leases: Vec<Lease> = leases
+            .into_iter()
+            .map(|lease| Lease {
+                address: lease.address,
+                prefix: lease.prefix,
+                gateway: lease.gateway,
+            })
+            .collect();
+        self.check_host_ports(id, &wanted.host_ports, &leases)?;
+        decisions.extend(host_ports::decisions(&wanted.host_ports));
         if leases.is_empty() {
             decisions.push(Decision::new(
                 "address",
@@ -305,14 +316,7 @@ impl Ledger {
             network: facts,
             pod: wanted.pod,
             mac,
-            leases: leases
-                .into_iter()
-                .map(|lease| Lease {
-                    address: lease.address,
-                    prefix: lease.prefix,
-                    gateway: lease.gateway,
-                })
-                .collect(),
+            leases,
             sandbox: wanted.sandbox,
             host,
             port_id,
@@ -325,6 +329,7 @@ impl Ledger {
             interface: wanted.interface,
             device: wanted.device,
             socket_path: wanted.socket_path,
+            host_ports: wanted.host_ports,
             queued: false,
             shaper: None,
         };

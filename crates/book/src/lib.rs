@@ -19,6 +19,7 @@ pub mod bandwidth;
 mod boot;
 mod durable;
 pub mod error;
+pub mod host_ports;
 pub mod ledger;
 pub mod pods;
 mod read;

@@ -11,6 +11,9 @@ use cni_spec::{
 use serde::{Deserialize, Serialize};
 
 use crate::bandwidth::Limits;
+use crate::host_ports::HostPort;
+
+mod mac_text;
 
 /// States of an attachment; a restart acts by them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -375,6 +378,9 @@ pub struct Attachment {
     /// Where its socket is, of a port that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_path: Option<PathBuf>,
+    /// Ports of the node that lead to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_ports: Vec<HostPort>,
     /// True when somebody's queue at the host end holds the packets to the pod.
     #[serde(default)]
     pub queued: bool,
@@ -577,22 +583,6 @@ fn default_prefix(v4: bool) -> Prefix {
     };
     // A length of zero is valid for both families.
     Prefix::new(any, 0).unwrap_or_else(|_| Prefix::from(any))
-}
-
-mod mac_text {
-    use agent_common::addr::MacAddr;
-    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
-
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-    pub(super) fn serialize<S: Serializer>(mac: &MacAddr, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_str(mac)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<MacAddr, D::Error> {
-        String::deserialize(input)?
-            .parse()
-            .map_err(D::Error::custom)
-    }
 }
 
 #[cfg(test)]

@@ -110,6 +110,7 @@ pub fn wanted(container: &str) -> Wanted {
         interface: api::Interface::VETH,
         device: None,
         socket_path: None,
+        host_ports: Vec::new(),
         decisions: Vec::new(),
     }
 }

@@ -1,7 +1,7 @@
-//! Writes tables of nf_tables: masquerading, limits and guards.
+//! Writes tables of nf_tables: masquerading, mapped ports, limits and guards.
 //!
-//! Masquerading gives packets to the outside an address of the node; guards stop packets that must not
-//! pass.
+//! Masquerading gives packets to the outside an address of the node; mapped ports lead to another address;
+//! guards stop packets that must not pass.
 //!
 //! They are of ours alone, each replaced as a whole in one transaction. Each rule says in
 //! its comment what it is, so that a look at the comments tells whether the table is as it should be.
@@ -11,6 +11,7 @@ mod guard;
 mod limit;
 mod message;
 mod monitor;
+mod ports;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,6 +30,7 @@ pub use guard::{Bound, Guard, LinkName, Packets};
 pub use limit::{Limit, Whose};
 use message::{Batch, Listed};
 pub use monitor::RulesetMonitor;
+pub use ports::{Gate, PortForward, PortProtocol, Ports};
 
 /// Name of the table that [`Netfilter::masquerade`] writes, of family `inet`.
 pub const TABLE: &str = "podnet";
@@ -36,6 +38,12 @@ pub const TABLE: &str = "podnet";
 const POSTROUTING: &str = "postrouting";
 /// Chain with the rules of packets from a masqueraded source.
 const LEAVING: &str = "leaving";
+/// Where packets arrive, before they are routed.
+const PREROUTING: &str = "prerouting";
+/// Where packets of the namespace itself start.
+const OUTPUT: &str = "output";
+/// Chain with the ports that lead elsewhere.
+const PORTS: &str = "ports";
 /// Where packets reach the namespace itself.
 const INPUT: &str = "input";
 /// Where packets pass it.
@@ -54,6 +62,12 @@ const GROUPS: [Cidr; 2] = [
         IpAddr::V6(std::net::Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)),
         8,
     ),
+];
+
+/// Loopback addresses, of which no port leads elsewhere (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3).
+const LOOPBACK: [Cidr; 2] = [
+    Cidr(IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 0)), 8),
+    Cidr(IpAddr::V6(std::net::Ipv6Addr::LOCALHOST), 128),
 ];
 
 /// An address and how many of its bits count.
@@ -82,6 +96,8 @@ pub struct Ruleset {
     pub table: &'static str,
     /// Its masquerading, if any.
     pub masquerade: Option<Masquerade>,
+    /// Its ports that lead elsewhere, if any; not with masquerading in one table.
+    pub ports: Option<Ports>,
     /// Which connections it does not let begin; before guards.
     pub limits: Vec<Limit>,
     /// Packets that it stops; in this order.
@@ -99,6 +115,16 @@ enum Rule {
     To(Cidr),
     /// With an address of the node.
     Out,
+    /// To an address of the namespace itself: on to [`PORTS`], from this chain.
+    ToOwn(&'static str),
+    /// In by this link: on to [`PORTS`].
+    ToPorts(LinkName),
+    /// To a loopback address: as it is.
+    NotLoopback(Cidr),
+    /// Leads elsewhere.
+    Forward(PortForward),
+    /// Of the namespace itself, out by these links: with this source.
+    FromOwn(LinkName, IpAddr),
     /// Begins no connection more.
     Limit(Limit),
     /// Stops, or not.
@@ -110,6 +136,10 @@ impl Rule {
         match self {
             Self::From(_) => POSTROUTING,
             Self::To(_) | Self::Out => LEAVING,
+            Self::ToOwn(chain) => chain,
+            Self::ToPorts(_) => PREROUTING,
+            Self::NotLoopback(_) | Self::Forward(_) => PORTS,
+            Self::FromOwn(..) => POSTROUTING,
             Self::Limit(_) => chain_of(Limit::BOUND),
             Self::Guard(guard) => chain_of(guard.bound),
         }
@@ -148,6 +178,11 @@ impl fmt::Display for Rule {
             Self::From(prefix) => write!(f, "pods {prefix}"),
             Self::To(prefix) => write!(f, "not to {prefix}"),
             Self::Out => f.write_str("with an address of the node"),
+            Self::ToOwn(_) => f.write_str("to addresses of the node"),
+            Self::ToPorts(link) => write!(f, "in by {link}"),
+            Self::NotLoopback(prefix) => write!(f, "not to {prefix}"),
+            Self::Forward(forward) => forward.fmt(f),
+            Self::FromOwn(links, source) => write!(f, "of the node out by {links} from {source}"),
             Self::Limit(limit) => limit.fmt(f),
             Self::Guard(guard) => guard.fmt(f),
         }
@@ -163,10 +198,28 @@ impl Masquerade {
     }
 }
 
+impl Ports {
+    fn rules(&self) -> Vec<Rule> {
+        let mut rules = match &self.gate {
+            Gate::Own { links, v4, v6 } => {
+                let own = [PREROUTING, OUTPUT].map(Rule::ToOwn).into_iter();
+                let sources = [IpAddr::V4(*v4), IpAddr::V6(*v6)].into_iter();
+                let sources = sources.map(|source| Rule::FromOwn(links.clone(), source));
+                let loopback = LOOPBACK.into_iter().map(Rule::NotLoopback);
+                own.chain(sources).chain(loopback).collect()
+            }
+            Gate::Link(link) => vec![Rule::ToPorts(link.clone())],
+        };
+        rules.extend(self.forwards.iter().cloned().map(Rule::Forward));
+        rules
+    }
+}
+
 impl Ruleset {
     fn rules(&self) -> Vec<Rule> {
         let masquerade = self.masquerade.as_ref();
         let mut rules = masquerade.map_or_else(Vec::new, Masquerade::rules);
+        rules.extend(self.ports.iter().flat_map(Ports::rules));
         rules.extend(self.limits.iter().cloned().map(Rule::Limit));
         rules.extend(self.guards.iter().cloned().map(Rule::Guard));
         rules
@@ -178,6 +231,7 @@ impl From<&Masquerade> for Ruleset {
         Self {
             table: TABLE,
             masquerade: Some(masquerade.clone()),
+            ports: None,
             limits: Vec::new(),
             guards: Vec::new(),
             early: false,
@@ -266,6 +320,14 @@ impl Netfilter {
         if wanted.masquerade.is_some() {
             batch.add_chain(LEAVING);
             batch.add_postrouting_chain(POSTROUTING);
+        }
+        if let Some(ports) = &wanted.ports {
+            batch.add_chain(PORTS);
+            batch.add_prerouting_chain(PREROUTING);
+            if let Gate::Own { .. } = ports.gate {
+                batch.add_output_chain(OUTPUT);
+                batch.add_postrouting_chain(POSTROUTING);
+            }
         }
         for limit in &wanted.limits {
             batch.add_set(limit);

@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use api::Prefix;
 use book::Book;
@@ -33,6 +33,7 @@ mod connections;
 mod gateway;
 pub mod order;
 mod plan;
+mod ports;
 mod watch;
 
 pub use connections::Connections;
@@ -43,6 +44,8 @@ pub use plan::GatewayPlan;
 pub use plan::directory;
 pub use plan::{INSIDE, OUTSIDE};
 pub(crate) use plan::{LINK_PREFIX, PORT_PREFIX};
+pub use ports::PORTS;
+use ports::Written;
 use watch::Watches;
 
 /// Why a network has no way out on this node.
@@ -96,6 +99,15 @@ pub struct GatewayOptions {
     pub connections: Connections,
 }
 
+/// A way out that is open.
+#[derive(Debug)]
+struct Opened {
+    plan: GatewayPlan,
+    way_out: WayOut,
+    /// Which of the transit addresses it has.
+    place: u16,
+}
+
 /// The gateways of this node.
 #[derive(Debug)]
 pub struct Egress {
@@ -106,8 +118,10 @@ pub struct Egress {
     routing: Arc<NodeRouting>,
     /// Where their namespaces are kept.
     directory: PathBuf,
-    /// Open ways out and their plans, by the number of the network.
-    open: Ranked<BTreeMap<u32, (GatewayPlan, WayOut)>>,
+    /// Open ways out, by the number of the network.
+    open: Ranked<BTreeMap<u32, Opened>>,
+    /// Mapped ports as the tables say; none while that is not known.
+    ports: Mutex<Option<Written>>,
     /// Where pods and Services of the cluster are, as the operator says.
     inside: Vec<Prefix>,
     /// How many connections may be tracked.
@@ -147,18 +161,19 @@ impl Egress {
             connections: Arc::new(options.connections),
             watches: Watches::default(),
             open: Ranked::new(Rank::Feature, BTreeMap::new()),
+            ports: Mutex::default(),
             written: AtomicBool::new(false),
             turn: tokio::sync::Mutex::default(),
         }
     }
 
-    fn opened(&self) -> Guard<'_, BTreeMap<u32, (GatewayPlan, WayOut)>> {
+    fn opened(&self) -> Guard<'_, BTreeMap<u32, Opened>> {
         self.open.lock()
     }
 
     /// The way out of a network, if it is open.
     pub fn way_out(&self, network: u32) -> Option<WayOut> {
-        self.opened().get(&network).map(|(_, way_out)| *way_out)
+        self.opened().get(&network).map(|it| it.way_out)
     }
 
     /// The table of the node may be there.
@@ -173,7 +188,9 @@ impl Egress {
 
     /// True for the port of a gateway.
     pub fn has_port(&self, ifindex: u32) -> bool {
-        self.opened().values().any(|(_, it)| it.ifindex == ifindex)
+        self.opened()
+            .values()
+            .any(|it| it.way_out.ifindex == ifindex)
     }
 
     /// Opens the way out that an attachment to this network needs, unless it is open.
@@ -189,11 +206,15 @@ impl Egress {
         let Some(plan) = self.planned_ways_out().remove(&facts.id) else {
             return Ok(());
         };
-        if self.is_open(&plan) {
+        let is_open = self.is_open(&plan);
+        if is_open && self.has_all_ports() {
             return Ok(());
         }
         let _turn = self.turn.lock().await;
-        order::open(self, facts.id, plan).await
+        if !is_open {
+            order::open(self, facts.id, plan).await?;
+        }
+        self.write_ports().await.map(drop)
     }
 
     /// Closes the way out of a network that has no attachment any more.
@@ -336,13 +357,18 @@ impl Egress {
         let make = move |connection: &mut Connection| {
             gateway::ready(connection, &hook, &directory, &wanted)
         };
-        let way_out = self.host.netlink.with(make).await?;
+        let (way_out, place) = self.host.netlink.with(make).await?;
         reached("egress.made");
         let network = plan.network;
         self.watches.keep(network, way_out, &self.directory);
-        let before = self.opened().insert(network, (plan, way_out));
+        let opened = Opened {
+            plan,
+            way_out,
+            place,
+        };
+        let before = self.opened().insert(network, opened);
         self.tables.surroundings().set_way_out(network, way_out);
-        Ok(before.map(|(_, way_out)| way_out) != Some(way_out))
+        Ok(before.map(|it| it.way_out) != Some(way_out))
     }
 }
 
@@ -352,7 +378,7 @@ impl Ways for Egress {
     }
 
     fn is_open(&self, plan: &GatewayPlan) -> bool {
-        self.opened().get(&plan.network).map(|(made, _)| made) == Some(plan)
+        self.opened().get(&plan.network).map(|it| &it.plan) == Some(plan)
     }
 
     fn mark(&self) {
@@ -367,6 +393,10 @@ impl Ways for Egress {
 
     async fn make(&self, plan: GatewayPlan) -> Result<bool, EgressError> {
         self.make_way_out(plan).await
+    }
+
+    async fn write_ports(&self) -> Result<TableWrite, EgressError> {
+        self.write_mapped().await
     }
 
     fn lead_to(&self, network: u32) -> Result<(), EgressError> {
@@ -433,20 +463,22 @@ pub fn clean(
     dry: bool,
 ) -> Result<Vec<String>, netdev::Error> {
     let mut removed = remove(connection, directory, dry)?;
-    let there = match Netfilter::open() {
-        Ok(mut netfilter) if dry => netfilter.has(OUTSIDE),
-        Ok(mut netfilter) => netfilter.remove_table(OUTSIDE),
-        // A kernel without netfilter has no table of ours.
-        Err(_) => Ok(false),
-    };
-    match there {
-        Ok(true) => removed.push(format!("nf_tables table inet {OUTSIDE}")),
-        Ok(false) => {}
-        // One without nf_tables has none either.
-        Err(error) => tracing::debug!(
-            error = chain(&error),
-            "nf_tables cannot be read, and no table of ways out is looked for"
-        ),
+    for table in [OUTSIDE, PORTS] {
+        let there = match Netfilter::open() {
+            Ok(mut netfilter) if dry => netfilter.has(table),
+            Ok(mut netfilter) => netfilter.remove_table(table),
+            // A kernel without netfilter has no table of ours.
+            Err(_) => Ok(false),
+        };
+        match there {
+            Ok(true) => removed.push(format!("nf_tables table inet {table}")),
+            Ok(false) => {}
+            // One without nf_tables has none either.
+            Err(error) => tracing::debug!(
+                error = chain(&error),
+                "nf_tables cannot be read, and no table of ways out is looked for"
+            ),
+        }
     }
     Ok(removed)
 }

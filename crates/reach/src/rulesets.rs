@@ -9,7 +9,7 @@ use std::time::Duration;
 use host::Host;
 use metrics::Metrics;
 use netdev::{Netfilter, RulesetMonitor, TableWrite, WayMonitor};
-use node_stack::egress::{Egress, OUTSIDE};
+use node_stack::egress::{Egress, OUTSIDE, PORTS};
 use node_stack::routing::{self, NodeRouting};
 use telemetry::chain;
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::overlay::{self, Overlay};
 
 /// The tables in the node's own namespace.
-const TABLES: [&str; 3] = [routing::TABLE, OUTSIDE, overlay::TABLE];
+const TABLES: [&str; 4] = [routing::TABLE, OUTSIDE, overlay::TABLE, PORTS];
 /// Least time between two looks at the tables.
 ///
 /// It doubles while another tool changes the tables again and again.
@@ -169,15 +169,18 @@ impl Rulesets {
             self.egress.has_written(),
             self.overlay.has_written(),
             self.routing.has_table(),
+            self.egress.has_ports(),
         ];
         let least = had.map(|had| had.then_some(least));
         let egress = self.egress.restore_fence().await;
         let overlay = self.overlay.restore_fence().await;
         let routing = self.routing.restore_masquerade().await;
+        let ports = self.egress.restore_ports().await;
         let noted = [
             self.note_restored(OUTSIDE, &egress, least[0]),
             self.note_restored(overlay::TABLE, &overlay, least[1]),
             self.note_restored(routing::TABLE, &routing, least[2]),
+            self.note_restored(PORTS, &ports, least[3]),
         ];
         noted.contains(&true)
     }

@@ -8,6 +8,8 @@ use testbed::{Network, Node, Port, Setup};
 pub(crate) const SUBNETS: [&str; 2] = ["10.40.0.0/24", "fd40:40::/64"];
 /// The table of nf_tables in the node's namespace.
 pub(crate) const TABLE: &str = "podnet-egress";
+/// The table of mapped ports there.
+pub(crate) const PORTS: &str = "podnet-ports";
 
 /// `amber` and `ochre` have egress, `island` does not, and the node routes `white`.
 pub(crate) fn setup() -> Setup {
@@ -71,6 +73,8 @@ pub(crate) fn assert_closed(node: &Node) {
         [""; 0].map(std::path::PathBuf::from),
         "namespaces are left"
     );
-    let table = netfilter(node).has(TABLE).expect("a look");
-    assert!(!table, "the table is left");
+    for table in [TABLE, PORTS] {
+        let is_there = netfilter(node).has(table).expect("a look");
+        assert!(!is_there, "the table {table} is left");
+    }
 }

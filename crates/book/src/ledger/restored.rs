@@ -26,6 +26,9 @@ impl Ledger {
         if self.ports.contains(&record.port_id) {
             return Err(format!("its port {} is another's", record.port_id));
         }
+        if let Err(error) = self.check_host_ports(network.id, &record.host_ports, &record.leases) {
+            return Err(error.to_string());
+        }
         let Some(usage) = self.usage.get(&network.id) else {
             return Ok(());
         };

@@ -8,6 +8,7 @@ use cni_spec::AttachmentKey;
 use ipam::Request;
 
 use crate::bandwidth::Limits;
+use crate::host_ports::HostPort;
 use crate::record::{Decision, DefaultRoutes, Device, ObjectRef, PodIdentity, Sandbox};
 
 /// Wishes for an attachment, before anything is chosen.
@@ -52,6 +53,8 @@ pub struct Wanted {
     pub device: Option<Device>,
     /// Where its socket is, of a port that has one.
     pub socket_path: Option<PathBuf>,
+    /// Ports of the node that shall lead to it.
+    pub host_ports: Vec<HostPort>,
     /// Decisions taken so far.
     pub decisions: Vec<Decision>,
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::Cidr;
 use super::guard::{Guard, LinkName, Packets};
 use super::limit::{Limit, Whose};
+use super::ports::PortForward;
 use crate::wire::{self, attribute, nested};
 
 // linux/netfilter.h
@@ -22,7 +23,11 @@ const NFT_META_L4PROTO: u32 = 16;
 const NFTA_CT_DREG: u16 = 1;
 const NFTA_CT_KEY: u16 = 2;
 const NFT_CT_STATE: u32 = 0;
+const NFT_CT_DIRECTION: u32 = 1;
 const NFT_CT_STATUS: u32 = 2;
+/// `IP_CT_DIR_ORIGINAL` and `IP_CT_DIR_REPLY`.
+const ORIGINAL: u8 = 0;
+const REPLY: u8 = 1;
 /// `NF_CT_STATE_BIT` of established and of related.
 ///
 /// linux/netfilter/nf_conntrack_common.h.
@@ -42,6 +47,7 @@ const NFTA_EXTHDR_TYPE: u16 = 2;
 const NFTA_EXTHDR_OFFSET: u16 = 3;
 const NFTA_EXTHDR_LEN: u16 = 4;
 const NFT_META_IIF: u32 = 4;
+const NFT_META_OIF: u32 = 5;
 /// `NFTA_CT_DIRECTION`; 0 is that of the first packet.
 const NFTA_CT_DIRECTION: u16 = 3;
 const NFT_CT_PROTO_SRC: u32 = 11;
@@ -70,6 +76,19 @@ const NFTA_FIB_DREG: u16 = 1;
 const NFTA_FIB_RESULT: u16 = 2;
 const NFTA_FIB_FLAGS: u16 = 3;
 const NFT_FIB_RESULT_OIF: u32 = 1;
+const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
+/// `NFTA_FIB_F_SADDR`, and `NFTA_FIB_F_DADDR`.
+const BY_SOURCE: u32 = 1;
+const BY_DESTINATION: u32 = 1 << 1;
+/// `RTN_LOCAL` of linux/rtnetlink.h.
+const LOCAL: u32 = 2;
+const NFTA_NAT_TYPE: u16 = 1;
+const NFTA_NAT_FAMILY: u16 = 2;
+const NFTA_NAT_REG_ADDR_MIN: u16 = 3;
+const NFTA_NAT_REG_PROTO_MIN: u16 = 5;
+const NFT_NAT_SNAT: u32 = 0;
+const NFT_NAT_DNAT: u32 = 1;
+const NFT_REG_2: u32 = 2;
 /// `NFTA_FIB_F_SADDR | NFTA_FIB_F_IIF`.
 const BY_SOURCE_AND_LINK: u32 = 1 | 1 << 3;
 /// Protocol numbers of IANA.
@@ -125,9 +144,12 @@ pub(super) fn of_guard(guard: &Guard) -> Vec<u8> {
             Packets::OfNoConnection => has_bits(NFT_CT_STATE, KNOWN, NFT_CMP_EQ),
             Packets::Untracked => has_bits(NFT_CT_STATE, TRACKED, NFT_CMP_EQ),
             Packets::ToTranslated => has_bits(NFT_CT_STATUS, TRANSLATED, NFT_CMP_NEQ),
+            Packets::Asking => is_direction(ORIGINAL),
+            Packets::Answering => is_direction(REPLY),
+            Packets::ToPort(protocol, port) => is_port(*protocol as u8, *port),
             Packets::To((ip, length)) => is_in(Cidr(*ip, *length), false),
             Packets::NotFrom((ip, length)) => compare_prefix(Cidr(*ip, *length), true, NFT_CMP_NEQ),
-            Packets::UdpTo(port) => udp_to(*port),
+            Packets::UdpTo(port) => is_port(IPPROTO_UDP, *port),
             Packets::WithPorts => with_ports(),
             Packets::Beginning => beginning(),
             Packets::ByReversePath => by_reverse_path(),
@@ -259,7 +281,11 @@ pub(super) fn masquerade() -> Vec<u8> {
 /// Stops the first packet of a connection when its list is full.
 pub(super) fn of_limit(limit: &Limit) -> Vec<u8> {
     let (lists, each) = limit.lists();
-    let (Whose::Source { v4 } | Whose::Link { v4 }) = limit.whose;
+    let (Whose::Source { v4 } | Whose::Link { v4 } | Whose::Towards { v4 }) = limit.whose;
+    let (name, index) = match limit.whose {
+        Whose::Towards { .. } => (NFT_META_OIFNAME, NFT_META_OIF),
+        Whose::Source { .. } | Whose::Link { .. } => (NFT_META_IIFNAME, NFT_META_IIF),
+    };
     let family = if v4 { NFPROTO_IPV4 } else { NFPROTO_IPV6 };
     // Where the source is in the network header, and how long an address is.
     let (source, width) = if v4 { (12, 4) } else { (8, 16) };
@@ -284,10 +310,10 @@ pub(super) fn of_limit(limit: &Limit) -> Vec<u8> {
     // number is made of.
     let (key, words) = match limit.whose {
         Whose::Source { .. } => (payload(NFT_REG32_00, source, width), width / 4),
-        Whose::Link { .. } => {
+        Whose::Link { .. } | Whose::Towards { .. } => {
             let load = [
                 number(NFTA_META_DREG, NFT_REG32_00),
-                number(NFTA_META_KEY, NFT_META_IIF),
+                number(NFTA_META_KEY, index),
             ];
             (expression("meta", &load.concat()), 1)
         }
@@ -316,7 +342,7 @@ pub(super) fn of_limit(limit: &Limit) -> Vec<u8> {
         nested(NFTA_DYNSET_EXPR, &count.concat()),
     ];
     [
-        is_link(NFT_META_IIFNAME, &limit.link),
+        is_link(name, &limit.link),
         expression("meta", &meta(NFT_META_NFPROTO)),
         expression("cmp", &equals(&[family])),
         // One that is tracked already is not counted once more.
@@ -344,7 +370,7 @@ pub(super) const fn key_of(whose: Whose) -> (u32, u32) {
     let (first, length) = match whose {
         Whose::Source { v4: true } => (ADDRESS, 4),
         Whose::Source { v4: false } => (ADDRESS6, 16),
-        Whose::Link { .. } => (LINK, 4),
+        Whose::Link { .. } | Whose::Towards { .. } => (LINK, 4),
     };
     (first << 6 | MARK, length + 4)
 }
@@ -374,13 +400,13 @@ pub(super) fn counted(expressions: &[u8]) -> Option<u64> {
     })
 }
 
-/// Matches UDP to this port.
+/// Matches packets of a protocol to this port.
 ///
 /// A fragment that is not the first does not match: it has no ports.
-fn udp_to(port: u16) -> Vec<u8> {
+fn is_port(protocol: u8, port: u16) -> Vec<u8> {
     [
         expression("meta", &meta(NFT_META_L4PROTO)),
-        expression("cmp", &equals(&[IPPROTO_UDP])),
+        expression("cmp", &equals(&[protocol])),
         destination_port(),
         expression("cmp", &equals(&port.to_be_bytes())),
     ]
@@ -436,6 +462,107 @@ fn by_reverse_path() -> Vec<u8> {
         expression("cmp", &compared(NFT_CMP_NEQ, &[0; 4])),
     ]
     .concat()
+}
+
+/// Matches packets of this direction of their connection.
+fn is_direction(direction: u8) -> Vec<u8> {
+    let load = [
+        number(NFTA_CT_DREG, NFT_REG_1),
+        number(NFTA_CT_KEY, NFT_CT_DIRECTION),
+    ];
+    [
+        expression("ct", &load.concat()),
+        expression("cmp", &equals(&[direction])),
+    ]
+    .concat()
+}
+
+/// Goes on when the link of arrival is one of this name.
+pub(super) fn in_by(link: &LinkName) -> Vec<u8> {
+    is_link(NFT_META_IIFNAME, link)
+}
+
+/// Goes on when the destination is an address of the namespace itself.
+pub(super) fn to_own() -> Vec<u8> {
+    is_own(BY_DESTINATION)
+}
+
+fn is_own(by: u32) -> Vec<u8> {
+    let look = [
+        number(NFTA_FIB_DREG, NFT_REG_1),
+        number(NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE),
+        number(NFTA_FIB_FLAGS, by),
+    ];
+    [
+        expression("fib", &look.concat()),
+        expression("cmp", &equals(&LOCAL.to_ne_bytes())),
+    ]
+    .concat()
+}
+
+/// Leads connections to a port elsewhere.
+pub(super) fn of_forward(forward: &PortForward) -> Vec<u8> {
+    let mut expressions = match forward.at {
+        Some(at) => is_in(Cidr(at, if at.is_ipv4() { 32 } else { 128 }), false),
+        None => is_family(forward.to),
+    };
+    expressions.extend(is_port(forward.protocol as u8, forward.port));
+    expressions.extend(translate(NFT_NAT_DNAT, forward.to, forward.to_port));
+    expressions
+}
+
+/// Gives connections of the namespace itself that leave by these links another source.
+pub(super) fn from_own(links: &LinkName, source: IpAddr) -> Vec<u8> {
+    [
+        is_link(NFT_META_OIFNAME, links),
+        is_family(source),
+        is_own(BY_SOURCE),
+        translate(NFT_NAT_SNAT, source, None),
+    ]
+    .concat()
+}
+
+/// Goes on when the packet is of the family of this address.
+fn is_family(ip: IpAddr) -> Vec<u8> {
+    let (family, _) = family_of(ip);
+    [
+        expression("meta", &meta(NFT_META_NFPROTO)),
+        expression("cmp", &equals(&[family])),
+    ]
+    .concat()
+}
+
+fn family_of(ip: IpAddr) -> (u8, Vec<u8>) {
+    match ip {
+        IpAddr::V4(ip) => (NFPROTO_IPV4, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (NFPROTO_IPV6, ip.octets().to_vec()),
+    }
+}
+
+/// Translates source or destination to this address, and to a port where one is given.
+fn translate(kind: u32, to: IpAddr, port: Option<u16>) -> Vec<u8> {
+    let (family, address) = family_of(to);
+    let mut nat = [
+        number(NFTA_NAT_TYPE, kind),
+        number(NFTA_NAT_FAMILY, u32::from(family)),
+        number(NFTA_NAT_REG_ADDR_MIN, NFT_REG_1),
+    ]
+    .concat();
+    let mut expressions = immediate(NFT_REG_1, &address);
+    if let Some(port) = port {
+        expressions.extend(immediate(NFT_REG_2, &port.to_be_bytes()));
+        nat.extend(number(NFTA_NAT_REG_PROTO_MIN, NFT_REG_2));
+    }
+    expressions.extend(expression("nat", &nat));
+    expressions
+}
+
+fn immediate(register: u32, value: &[u8]) -> Vec<u8> {
+    let load = [
+        number(NFTA_IMMEDIATE_DREG, register),
+        data(NFTA_IMMEDIATE_DATA, value),
+    ];
+    expression("immediate", &load.concat())
 }
 
 /// Keeps these bits of the register.

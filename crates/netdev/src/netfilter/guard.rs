@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::Cidr;
+use super::{Cidr, PortProtocol};
 
 /// A link, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +37,12 @@ pub enum Packets {
     Untracked,
     /// whose destination was translated, as those to a Service are,
     ToTranslated,
+    /// in the direction of the connection's first packet,
+    Asking,
+    /// in the other direction,
+    Answering,
+    /// to this port; of fragments the first one, as others have no port,
+    ToPort(PortProtocol, u16),
     /// to this prefix (address, bits),
     To((IpAddr, u8)),
     /// of this family, from anywhere else than this prefix (address, bits),
@@ -60,6 +66,9 @@ impl fmt::Display for Packets {
             Self::OfNoConnection => f.write_str("of no connection"),
             Self::Untracked => f.write_str("untracked"),
             Self::ToTranslated => f.write_str("to a translated address"),
+            Self::Asking => f.write_str("asking"),
+            Self::Answering => f.write_str("answering"),
+            Self::ToPort(protocol, port) => write!(f, "to {protocol} port {port}"),
             Self::To(prefix) => write!(f, "to {}", cidr(prefix)),
             Self::NotFrom(prefix) => write!(f, "not from {}", cidr(prefix)),
             Self::UdpTo(port) => write!(f, "to UDP port {port}"),

@@ -19,8 +19,13 @@ pub enum Whose {
         /// which is IPv4, or else IPv6.
         v4: bool,
     },
-    /// those of this family that come in by one link.
+    /// those of this family that come in by one link,
     Link {
+        /// IPv4, or else IPv6.
+        v4: bool,
+    },
+    /// those of this family that go out by one link.
+    Towards {
         /// IPv4, or else IPv6.
         v4: bool,
     },
@@ -29,7 +34,7 @@ pub enum Whose {
 /// New connections above a number of tracked ones end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// By which link their packets come in.
+    /// By which link their packets come in, or go out.
     pub link: LinkName,
     /// Which are counted together.
     pub whose: Whose,
@@ -45,6 +50,8 @@ impl Limit {
             Whose::Source { v4: false } => "sources6",
             Whose::Link { v4: true } => "links",
             Whose::Link { v4: false } => "links6",
+            Whose::Towards { v4: true } => "towards",
+            Whose::Towards { v4: false } => "towards6",
         }
     }
 
@@ -67,13 +74,17 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, v4) = match self.whose {
             Whose::Source { v4 } => ("source", v4),
-            Whose::Link { v4 } => ("link", v4),
+            Whose::Link { v4 } | Whose::Towards { v4 } => ("link", v4),
+        };
+        let way = match self.whose {
+            Whose::Towards { .. } => "out",
+            Whose::Source { .. } | Whose::Link { .. } => "in",
         };
         let family = if v4 { "IPv4" } else { "IPv6" };
         let (link, connections) = (&self.link, self.connections);
         write!(
             f,
-            "stop in by {link} {family} above {connections} connections of a {what}"
+            "stop {way} by {link} {family} above {connections} connections of a {what}"
         )
     }
 }

@@ -5,7 +5,7 @@
 use super::expression::{self, masquerade, number, text, verdict};
 use super::guard::Bound;
 use super::limit::Limit;
-use super::{LEAVING, Rule};
+use super::{LEAVING, PORTS, Rule};
 use crate::wire::{self, attribute, nested};
 
 // linux/netlink.h
@@ -25,11 +25,15 @@ const NFNL_MSG_BATCH_END: u16 = 0x11;
 // linux/netfilter.h
 const NFPROTO_UNSPEC: u8 = 0;
 const NFPROTO_INET: u8 = 1;
+const NF_INET_PRE_ROUTING: u32 = 0;
 const NF_INET_LOCAL_IN: u32 = 1;
 const NF_INET_FORWARD: u32 = 2;
+const NF_INET_LOCAL_OUT: u32 = 3;
 const NF_INET_POST_ROUTING: u32 = 4;
 /// `NF_IP_PRI_NAT_SRC` of linux/netfilter_ipv4.h.
 const PRIORITY: i32 = 100;
+/// `NF_IP_PRI_NAT_DST`.
+const DESTINATION: i32 = -100;
 /// `NF_IP_PRI_FILTER`.
 const FILTER: i32 = 0;
 /// `NF_IP_PRI_RAW`.
@@ -118,6 +122,16 @@ impl Batch {
         self.add_base_chain(name, "nat", NF_INET_POST_ROUTING, PRIORITY);
     }
 
+    /// At the priority of translated destinations, as packets arrive.
+    pub(super) fn add_prerouting_chain(&mut self, name: &str) {
+        self.add_base_chain(name, "nat", NF_INET_PRE_ROUTING, DESTINATION);
+    }
+
+    /// The same for packets of the namespace itself.
+    pub(super) fn add_output_chain(&mut self, name: &str) {
+        self.add_base_chain(name, "nat", NF_INET_LOCAL_OUT, DESTINATION);
+    }
+
     /// At the priority of filters, or before connection tracking.
     pub(super) fn add_filter_chain(&mut self, name: &str, bound: Bound, early: bool) {
         let hook = match bound {
@@ -168,6 +182,15 @@ impl Batch {
                 [expression::is_in(*prefix, false), verdict(NFT_RETURN, None)].concat()
             }
             Rule::Out => masquerade(),
+            Rule::ToOwn(_) => [expression::to_own(), verdict(NFT_GOTO, Some(PORTS))].concat(),
+            Rule::ToPorts(link) => {
+                [expression::in_by(link), verdict(NFT_GOTO, Some(PORTS))].concat()
+            }
+            Rule::NotLoopback(prefix) => {
+                [expression::is_in(*prefix, false), verdict(NFT_RETURN, None)].concat()
+            }
+            Rule::Forward(forward) => expression::of_forward(forward),
+            Rule::FromOwn(links, source) => expression::from_own(links, *source),
             Rule::Limit(limit) => expression::of_limit(limit),
             Rule::Guard(guard) => expression::of_guard(guard),
         };

@@ -119,6 +119,7 @@ fn a_table_with_guards_is_as_it_was_written_beside_another_one() {
     let rules = Ruleset {
         table: "podnet-egress",
         masquerade: Some(wanted()),
+        ports: None,
         early: false,
         limits: Vec::new(),
         guards: vec![

@@ -42,6 +42,8 @@ fn network_of(link: &Link) -> Option<u32> {
 
 /// Makes or mends a gateway as planned; an existing one keeps its connections.
 ///
+/// Returns its place, too.
+///
 /// # Errors
 /// When the kernel refuses; one that was not there leaves nothing then.
 pub(super) fn ready(
@@ -49,7 +51,7 @@ pub(super) fn ready(
     hook: &Hook,
     directory: &Path,
     plan: &GatewayPlan,
-) -> Result<WayOut, EgressError> {
+) -> Result<(WayOut, u16), EgressError> {
     let refused = |source| EgressError::Refused {
         network: plan.network,
         source,
@@ -57,7 +59,7 @@ pub(super) fn ready(
     let path = directory.join(plan.file());
     if let Some(found) = find(connection, &path, plan).map_err(refused)? {
         settle(connection, hook, plan, &found)?;
-        return Ok(way_out(&found));
+        return Ok((way_out(&found), found.place));
     }
     remove_network(connection, directory, plan.network).map_err(refused)?;
     let made = make(connection, &path, plan);
@@ -69,7 +71,7 @@ pub(super) fn ready(
                 link = found.link.name,
                 "the way out of the network is open"
             );
-            Ok(way_out(&found))
+            Ok((way_out(&found), found.place))
         }
         Err(error) => {
             // The first error is the one to tell.

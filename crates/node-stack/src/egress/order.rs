@@ -44,6 +44,12 @@ pub trait Ways: Sync {
     /// When the kernel refuses; nothing of a way that was not there is left then.
     fn make(&self, plan: GatewayPlan) -> impl Future<Output = Result<bool, EgressError>> + Send;
 
+    /// Writes the tables of mapped ports, of ways out that are open.
+    ///
+    /// # Errors
+    /// When the kernel refuses; the next call writes them again.
+    fn write_ports(&self) -> impl Future<Output = Result<TableWrite, EgressError>> + Send;
+
     /// Has the tables lead to a way out that is new.
     ///
     /// # Errors
@@ -119,6 +125,12 @@ pub async fn recover(ways: &impl Ways) {
             );
         }
     }
+    if let Err(error) = ways.write_ports().await {
+        tracing::error!(
+            error = chain(&error),
+            "ports of the node do not lead to pods yet; the audit tries again"
+        );
+    }
 }
 
 /// [`super::Egress::audit`].
@@ -156,7 +168,11 @@ pub async fn fence(
 /// With the last gateway, the guards of the node go.
 async fn remove(ways: &impl Ways) -> Result<(), EgressError> {
     let kept = ways.forget();
+    // Ports first: none leads to a gateway that is gone.
+    let ports = ways.write_ports().await;
     let removed = ways.remove_all_but(&kept).await?;
+    // The note of the guards is also that of ports.
+    ports?;
     // Where there was none, nf_tables is not touched: that alone would load its modules.
     if kept.is_empty() && (ways.has_fence() || removed) {
         ways.remove_fence().await?;

@@ -126,7 +126,8 @@ impl GatewayPlan {
     /// Rules in the namespace of the gateway.
     ///
     /// A packet towards the node has the transit address as its source, and is dropped when it cannot
-    /// be translated. A packet from the node passes only as part of a connection that a pod has begun.
+    /// be translated. A packet from the node passes only as part of a connection that a pod has begun, or
+    /// that a mapped port leads to a pod.
     /// The gateway itself accepts no packet.
     pub(super) fn rules(&self) -> Ruleset {
         let subnets = self.subnets.iter();
@@ -134,6 +135,7 @@ impl GatewayPlan {
         let from_node = Packets::InBy(LinkName::Is(UPLINK.to_owned()));
         Ruleset {
             table: INSIDE,
+            ports: None,
             masquerade: Some(Masquerade {
                 from: subnets.clone(),
                 inside: subnets,
@@ -149,6 +151,10 @@ impl GatewayPlan {
                 families.map(limit).collect()
             }),
             guards: vec![
+                Guard::pass(
+                    Bound::Elsewhere,
+                    &[from_node.clone(), Packets::ToTranslated],
+                ),
                 Guard::stop(Bound::Elsewhere, &[from_node, Packets::OfNoConnection]),
                 Guard::stop(Bound::Elsewhere, &[Packets::Untracked]),
                 Guard::stop(Bound::Here, &[]),
@@ -160,7 +166,8 @@ impl GatewayPlan {
 /// Rules in the node's namespace, for packets from and to gateways.
 ///
 /// A gateway's packets leave by these uplinks with an address of the node as their source, and do not
-/// reach the node's own addresses, these prefixes and Services. No connection begins towards a gateway.
+/// reach the node's own addresses, these prefixes and Services. No connection begins towards a gateway but
+/// from these uplinks and the node itself to a mapped port.
 pub(super) fn fence(
     uplinks: &[String],
     inside: &[(IpAddr, u8)],
@@ -173,19 +180,33 @@ pub(super) fn fence(
         (TRANSIT_V6.0.into(), TRANSIT_V6.1),
     ];
     let stop = |what: Packets| Guard::stop(Bound::Elsewhere, &[from.clone(), what]);
+    // Answers of a mapped port are of such a connection, too.
+    let to_service = [from.clone(), Packets::Asking, Packets::ToTranslated];
     let mut guards: Vec<Guard> = transit.map(|it| stop(Packets::NotFrom(it))).to_vec();
-    guards.push(stop(Packets::ToTranslated));
+    guards.push(Guard::stop(Bound::Elsewhere, &to_service));
     guards.extend(inside.iter().map(|prefix| stop(Packets::To(*prefix))));
     for uplink in uplinks {
         let by = Packets::OutBy(LinkName::Is(uplink.clone()));
         guards.push(Guard::pass(Bound::Elsewhere, &[from.clone(), by]));
     }
     guards.push(Guard::stop(Bound::Elsewhere, std::slice::from_ref(&from)));
+    for uplink in uplinks {
+        let from_outside = Packets::InBy(LinkName::Is(uplink.clone()));
+        let to_port = [
+            from_outside,
+            Packets::OutBy(ours.clone()),
+            Packets::ToTranslated,
+        ];
+        guards.push(Guard::pass(Bound::Elsewhere, &to_port));
+    }
     let begun_outside = [Packets::OutBy(ours), Packets::OfNoConnection];
     guards.push(Guard::stop(Bound::Elsewhere, &begun_outside));
+    let answers = [from.clone(), Packets::Answering];
+    guards.push(Guard::pass(Bound::Here, &answers));
     guards.push(Guard::stop(Bound::Here, &[from]));
     Ruleset {
         table: OUTSIDE,
+        ports: None,
         masquerade: Some(Masquerade {
             from: transit.to_vec(),
             inside: transit.to_vec(),
@@ -197,7 +218,11 @@ pub(super) fn fence(
                 whose: Whose::Link { v4 },
                 connections,
             };
-            [true, false].map(limit).to_vec()
+            let towards = |v4| Limit {
+                whose: Whose::Towards { v4 },
+                ..limit(v4)
+            };
+            [limit(true), limit(false), towards(true), towards(false)].to_vec()
         }),
         guards,
     }
@@ -311,16 +336,20 @@ mod tests {
         let expected = [
             "stop in by podnet-e* not from 169.254.64.0/18",
             "stop in by podnet-e* not from fd70:6f64:6e65:7400::/64",
-            "stop in by podnet-e* to a translated address",
+            "stop in by podnet-e* asking to a translated address",
             "stop in by podnet-e* to 10.244.0.0/16",
             "pass in by podnet-e* out by eth0",
             "stop in by podnet-e*",
+            "pass in by eth0 out by podnet-e* to a translated address",
             "stop out by podnet-e* of no connection",
+            "pass in by podnet-e* answering",
             "stop in by podnet-e*",
         ];
         assert_eq!(said, expected);
         assert_eq!(rules.guards.last().unwrap().bound, Bound::Here);
         let none = fence(&[], &[], None);
-        assert!(none.guards.iter().all(|guard| !guard.pass));
+        let passes = none.guards.iter().filter(|guard| guard.pass);
+        let passes: Vec<String> = passes.map(ToString::to_string).collect();
+        assert_eq!(passes, ["pass in by podnet-e* answering"]);
     }
 }

@@ -11,7 +11,7 @@ use telemetry::chain;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::{Egress, INSIDE, plan};
+use super::{Egress, INSIDE, PORTS, plan, ports};
 
 /// Tasks that watch gateways, by the number of the network.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Watches {
         }
         tasks.remove(&network);
         let opened = Netns::open(&directory.join(plan::file(network)));
-        let opened = opened.and_then(|netns| RulesetMonitor::within(&netns, &[INSIDE]));
+        let opened = opened.and_then(|netns| RulesetMonitor::within(&netns, &[INSIDE, PORTS]));
         let mut monitor = match opened {
             Ok(monitor) => monitor,
             Err(error) => {
@@ -112,9 +112,11 @@ impl Egress {
     /// Writes the table of a gateway again unless it is as it should be.
     async fn restore_gateway(&self, plan: plan::GatewayPlan) -> Result<TableWrite, HostError> {
         let path = self.directory.join(plan.file());
+        let ports = ports::gateway_rules(&self.planned_ports(), plan.network);
         let write = move |_: &mut netdev::Connection| -> Result<TableWrite, netdev::Error> {
             let netns = Netns::open(&path)?;
-            netns.run_in(|| netdev::Netfilter::open()?.ensure(&plan.rules()))?
+            let guards = netns.run_in(|| netdev::Netfilter::open()?.ensure(&plan.rules()))??;
+            Ok(guards.max(ports::write_gateway(&path, &ports)?))
         };
         Ok(self.host.netlink.with(write).await?)
     }

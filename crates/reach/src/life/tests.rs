@@ -154,6 +154,11 @@ impl Ways for Fake {
         Ok(self.things().known.open.insert(plan.network))
     }
 
+    async fn write_ports(&self) -> Result<TableWrite, EgressError> {
+        self.call("ports", |_| ())?;
+        Ok(TableWrite::Unneeded)
+    }
+
     fn lead_to(&self, _: u32) -> Result<(), EgressError> {
         Ok(self.call("tables", |_| ())?)
     }

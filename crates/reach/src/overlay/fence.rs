@@ -46,6 +46,7 @@ fn fence(port: u16, entrances: &BTreeSet<String>, reverse_path: bool) -> Ruleset
     Ruleset {
         table: TABLE,
         masquerade: None,
+        ports: None,
         limits: Vec::new(),
         guards,
         early: true,

@@ -149,3 +149,33 @@ fn what_a_guard_has_stopped_is_read_from_its_rule() {
         Some(7)
     );
 }
+
+/// The largest table that podnet writes of mapped ports is one datagram of a socket's default buffer.
+///
+/// The kernel refuses a datagram above `net.core.wmem_default`, 212992 bytes less 32.
+#[test]
+fn sixty_four_ports_of_both_families_fit_in_one_datagram() {
+    use super::super::{Bound, PortForward, PortProtocol};
+    let mut batch = Batch::new(0, "podnet-ports");
+    for port in 0..64 {
+        for to in ["169.254.127.254", "fd70:6f64:6e65:7400:1111:2222:3333:4444"] {
+            let to: std::net::IpAddr = to.parse().expect("an address");
+            let length = if to.is_ipv4() { 32 } else { 128 };
+            batch.add_rule(&Rule::Forward(PortForward {
+                protocol: PortProtocol::Tcp,
+                at: Some(to),
+                port: 65_000 + port,
+                to,
+                to_port: Some(65_000 + port),
+            }));
+            let packets = [
+                Packets::To((to, length)),
+                Packets::ToPort(PortProtocol::Tcp, 65_000 + port),
+            ];
+            batch.add_rule(&Rule::Guard(Guard::pass(Bound::Elsewhere, &packets)));
+        }
+    }
+    let length = batch.into_bytes().len();
+    // What is left is for chains, and rules that are always there.
+    assert!(length < 212_992 - 8192, "{length} bytes");
+}

@@ -8,6 +8,7 @@ use book::samples::key;
 use ipam::{Family, IpamError};
 use store::StoreError;
 
+use super::requests::host_port;
 use super::{Case, absent, denied, no_json, text};
 use crate::error::AgentError;
 
@@ -143,6 +144,33 @@ fn networks() -> Vec<Case> {
             AgentError::from(BookError::MacHeld {
                 network: network(),
                 mac: MacAddr([2, 0, 0, 0, 0, 9]),
+            }),
+        ),
+        (
+            "host port held",
+            AgentError::from(BookError::HostPortHeld {
+                port: host_port(),
+                other: host_port(),
+                holder: text("pod shop/till on network blue"),
+            }),
+        ),
+        (
+            "host port twice",
+            AgentError::from(BookError::HostPortTwice {
+                port: host_port(),
+                other: host_port(),
+            }),
+        ),
+        (
+            "host port of another family",
+            AgentError::from(BookError::HostPortFamily { port: host_port() }),
+        ),
+        (
+            "no host port",
+            AgentError::from(BookError::NoHostPort {
+                wanted: 2,
+                held: 63,
+                max: 64,
             }),
         ),
         ("no port", AgentError::from(BookError::NoPort { max: 1024 })),

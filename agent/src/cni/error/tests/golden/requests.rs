@@ -404,6 +404,22 @@ fn others() -> Vec<Case> {
             AgentError::HostPortOfList { host, container },
         ),
         (
+            "unsupported: kind of a host port",
+            AgentError::HostPortKind {
+                host,
+                container,
+                reason: "port 0: write ports from 1 to 65535",
+            },
+        ),
+        (
+            "host port in use on the node",
+            AgentError::HostPortServed { port: host_port() },
+        ),
+        (
+            "host port of no address of the node",
+            AgentError::HostPortAddress { port: host_port() },
+        ),
+        (
             "unsupported: InfiniBand",
             AgentError::InfiniBand {
                 guid: text("c2:11:22:33:44:55:66:77"),
@@ -448,4 +464,13 @@ fn others() -> Vec<Case> {
             .into(),
         ),
     ]
+}
+
+pub(super) fn host_port() -> book::host_ports::HostPort {
+    book::host_ports::HostPort {
+        protocol: book::host_ports::HostProtocol::Tcp,
+        host_ip: Some([192, 0, 2, 1].into()),
+        host_port: 8080,
+        container_port: 80,
+    }
 }

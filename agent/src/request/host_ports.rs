@@ -1,0 +1,215 @@
+//! Host ports that a request asks for (CNI CONVENTIONS.md, `portMappings`; NPWG 4.1.2.1.7).
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+
+use api::selection::{self, Protocol};
+use api::{Egress, Network};
+use book::host_ports::{HostPort, HostProtocol};
+
+use crate::error::AgentError;
+
+/// Host ports of an element of the pod's list.
+///
+/// # Errors
+/// Nothing maps them on this network, or not these.
+pub(super) fn of_list(
+    network: &Network,
+    mappings: &[selection::PortMapping],
+) -> Result<Vec<HostPort>, AgentError> {
+    if let Some(mapping) = mappings.first().filter(|_| !has_ports(network)) {
+        return Err(AgentError::HostPortOfList {
+            host: mapping.host_port,
+            container: mapping.container_port,
+        });
+    }
+    let checked = mappings.iter().map(|mapping| {
+        let protocol = mapping.protocol.as_str();
+        let ports = (mapping.host_port, mapping.container_port);
+        checked(ports, protocol, mapping.host_ip)
+    });
+    checked.collect()
+}
+
+/// Host ports that the runtime asks for.
+///
+/// # Errors
+/// Nothing maps them on this network, or not these.
+pub(super) fn of_runtime(
+    network: &Network,
+    mappings: &[cni_spec::PortMapping],
+) -> Result<Vec<HostPort>, AgentError> {
+    if let Some(mapping) = mappings.first().filter(|_| !has_ports(network)) {
+        return Err(AgentError::HostPortOfRuntime {
+            host: mapping.host_port,
+            container: mapping.container_port,
+        });
+    }
+    let checked = mappings.iter().map(|mapping| {
+        let ports = (mapping.host_port, mapping.container_port);
+        checked(ports, &mapping.protocol, mapping.host_ip)
+    });
+    checked.collect()
+}
+
+/// True when the network has a gateway on the node, by which ports lead to pods.
+fn has_ports(network: &Network) -> bool {
+    network.egress == Egress::Masquerade
+}
+
+fn checked(
+    (host_port, container_port): (u16, u16),
+    protocol: &str,
+    host_ip: Option<IpAddr>,
+) -> Result<HostPort, AgentError> {
+    let refused = |reason| AgentError::HostPortKind {
+        host: host_port,
+        container: container_port,
+        reason,
+    };
+    let protocol = match protocol.parse() {
+        Ok(Protocol::Tcp) => HostProtocol::Tcp,
+        Ok(Protocol::Udp) => HostProtocol::Udp,
+        Ok(Protocol::Sctp) => {
+            return Err(refused("protocol sctp: podnet maps ports of tcp and udp"));
+        }
+        Err(_) => {
+            return Err(refused(
+                "its protocol is not tcp or udp: write one of these",
+            ));
+        }
+    };
+    if host_port == 0 || container_port == 0 {
+        return Err(refused("port 0: write ports from 1 to 65535"));
+    }
+    let host_ip = host_ip.map(|ip| ip.to_canonical());
+    match host_ip {
+        Some(ip) if ip.is_loopback() => Err(refused(
+            "hostIP is a loopback address, which podnet does not map: write another address of the node, or none",
+        )),
+        Some(ip) if ip.is_multicast() => Err(refused(
+            "hostIP is the address of a group: write an address of the node",
+        )),
+        host_ip => Ok(HostPort {
+            protocol,
+            host_ip,
+            host_port,
+            container_port,
+        }),
+    }
+}
+
+/// Refuses ports at which a program of the node listens.
+///
+/// A pod's list is no permission to take the node's own services away from their users.
+///
+/// # Errors
+/// A port is in use, or is of no address of the node.
+pub(crate) fn refuse_served(ports: &[HostPort]) -> Result<(), AgentError> {
+    for port in ports {
+        let any = [
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        ];
+        let every = any.into_iter().filter(|ip| port.covers(ip.is_ipv4()));
+        let addresses: Vec<IpAddr> = match port.only_at() {
+            Some(ip) => vec![ip],
+            None => every.collect(),
+        };
+        for ip in addresses {
+            let at = SocketAddr::new(ip, port.host_port);
+            let bound = match port.protocol {
+                HostProtocol::Tcp => TcpListener::bind(at).map(drop),
+                HostProtocol::Udp => UdpSocket::bind(at).map(drop),
+            };
+            match bound {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    return Err(AgentError::HostPortServed { port: *port });
+                }
+                Err(error) if error.kind() == ErrorKind::AddrNotAvailable && ip.is_ipv4() => {
+                    return Err(AgentError::HostPortAddress { port: *port });
+                }
+                // A node without IPv6 has no such sockets, and no program with one.
+                Err(_) | Ok(()) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(protocol: HostProtocol, host_port: u16) -> HostPort {
+        HostPort {
+            protocol,
+            host_ip: None,
+            host_port,
+            container_port: 80,
+        }
+    }
+
+    #[test]
+    fn a_port_at_which_a_program_of_the_node_listens_is_refused() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let number = tcp.local_addr().unwrap().port();
+        let refused = refuse_served(&[port(HostProtocol::Tcp, number)]);
+        assert!(matches!(refused, Err(AgentError::HostPortServed { .. })));
+        drop(tcp);
+        refuse_served(&[port(HostProtocol::Tcp, number)]).unwrap();
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let number = udp.local_addr().unwrap().port();
+        let refused = refuse_served(&[port(HostProtocol::Udp, number)]);
+        assert!(matches!(refused, Err(AgentError::HostPortServed { .. })));
+        let elsewhere = HostPort {
+            host_ip: Some("198.51.100.77".parse().unwrap()),
+            ..port(HostProtocol::Udp, 4567)
+        };
+        let refused = refuse_served(&[elsewhere]);
+        assert!(matches!(refused, Err(AgentError::HostPortAddress { .. })));
+    }
+
+    #[test]
+    fn mappings_that_podnet_cannot_make_are_refused_by_their_reason() {
+        let cases: [(u16, &str, &str, &str); 5] = [
+            (8080, "sctp", "", "sctp"),
+            (8080, "gre", "", "protocol"),
+            (0, "tcp", "", "port 0"),
+            (8080, "tcp", "127.0.0.1", "loopback"),
+            (8080, "udp", "::ffff:127.0.0.1", "loopback"),
+        ];
+        for (host, protocol, ip, reason) in cases {
+            let ip = (!ip.is_empty()).then(|| ip.parse().unwrap());
+            let refused = checked((host, 80), protocol, ip).unwrap_err().to_string();
+            assert!(refused.contains(reason), "{refused}");
+        }
+        let mapped = checked((8080, 80), "udp", Some("::ffff:192.0.2.1".parse().unwrap()));
+        let expected: IpAddr = "192.0.2.1".parse().unwrap();
+        assert_eq!(mapped.unwrap().host_ip, Some(expected));
+    }
+
+    #[test]
+    fn ports_are_mapped_on_networks_with_a_gateway_alone() {
+        let mapping = selection::PortMapping {
+            host_port: 8080,
+            container_port: 80,
+            protocol: Protocol::Udp,
+            host_ip: None,
+        };
+        let plain = book::samples::network("blue", api::Mode::L3, &[("10.0.0.0/24", "")]);
+        let refused = of_list(&plain, std::slice::from_ref(&mapping));
+        assert!(matches!(refused, Err(AgentError::HostPortOfList { .. })));
+        let uplink = Network {
+            egress: Egress::Uplink,
+            ..plain.clone()
+        };
+        assert!(of_list(&uplink, std::slice::from_ref(&mapping)).is_err());
+        let gateway = Network {
+            egress: Egress::Masquerade,
+            ..plain
+        };
+        let mapped = of_list(&gateway, &[mapping]).unwrap();
+        assert_eq!(mapped, [port(HostProtocol::Udp, 8080)]);
+    }
+}

@@ -1,0 +1,375 @@
+//! Ports of the node that lead to pods by the gateways of their networks.
+//!
+//! The node's table leads a port to the gateway's transit address, and the gateway's table leads it to the
+//! pod. Both are written from the book, whole, apart from the tables of guards: counters and lists of
+//! connections in those stay when a mapping comes or goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{MutexGuard, PoisonError};
+
+use book::host_ports::{HostPort, HostProtocol};
+use book::ledger::Ledger;
+use book::record::State;
+use netdev::{
+    Bound, Gate, Guard, LinkName, Netns, Packets, PortForward, PortProtocol, Ports, Ruleset,
+    TableWrite,
+};
+
+use super::plan::{self, LINK_PREFIX, UPLINK};
+use super::{Egress, EgressError};
+
+/// The table of mapped ports, in the node's namespace and in gateways.
+pub const PORTS: &str = "podnet-ports";
+/// Sources of the node's own connections to mapped ports: the dummy address of IPv4, which no host has (RFC
+/// 7600), and one of the transit prefix that is at no place.
+///
+/// They are no address of any link, and none that the datapath keeps on a network. Answers to these are routed as those to the outside, so that the program
+/// at the gateway's link, which lets nothing pass to the node's own addresses, needs no exception.
+const NODE_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+const NODE_V6: Ipv6Addr = Ipv6Addr::new(0xfd70, 0x6f64, 0x6e65, 0x7400, 0xffff, 0, 0, 0);
+
+/// A port of the node and the address of the pod that it leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mapping {
+    port: HostPort,
+    pod: IpAddr,
+}
+
+/// Mapped ports by the number of the network.
+pub(super) type Mappings = BTreeMap<u32, BTreeSet<Mapping>>;
+
+/// Tables of mapped ports as they were written last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Written {
+    mappings: Mappings,
+    /// Places of the gateways that the node's table leads to, by network.
+    places: BTreeMap<u32, u16>,
+}
+
+/// Mapped ports of all attachments that stay.
+pub(super) fn mappings(ledger: &Ledger) -> Mappings {
+    let mut all = Mappings::new();
+    for record in ledger.entries().map(|entry| &entry.record) {
+        // The port of a pod that is being removed leads nowhere.
+        if !record.network.egress || record.state == State::Deleting {
+            continue;
+        }
+        for port in &record.host_ports {
+            let families: Vec<bool> = port.families(&record.leases).collect();
+            for v4 in families {
+                let mut leases = record.leases.iter().map(|lease| lease.address);
+                if let Some(pod) = leases.find(|ip| ip.is_ipv4() == v4) {
+                    let mapping = Mapping { port: *port, pod };
+                    all.entry(record.network.id).or_default().insert(mapping);
+                }
+            }
+        }
+    }
+    all
+}
+
+const fn protocol(protocol: HostProtocol) -> PortProtocol {
+    match protocol {
+        HostProtocol::Tcp => PortProtocol::Tcp,
+        HostProtocol::Udp => PortProtocol::Udp,
+    }
+}
+
+/// The node's table: ports of its own addresses lead to gateways at these places.
+fn of_node(written: &Written) -> Ruleset {
+    let mut forwards = Vec::new();
+    for (network, mappings) in &written.mappings {
+        let Some(place) = written.places.get(network) else {
+            continue;
+        };
+        let gateway = plan::of_gateway(*place);
+        forwards.extend(mappings.iter().map(|mapping| PortForward {
+            protocol: protocol(mapping.port.protocol),
+            at: mapping.port.only_at(),
+            port: mapping.port.host_port,
+            to: match mapping.pod {
+                IpAddr::V4(_) => gateway.v4.into(),
+                IpAddr::V6(_) => gateway.v6.into(),
+            },
+            to_port: None,
+        }));
+    }
+    let gate = Gate::Own {
+        links: LinkName::Starts(LINK_PREFIX.to_owned()),
+        v4: NODE_V4,
+        v6: NODE_V6,
+    };
+    Ruleset {
+        table: PORTS,
+        masquerade: None,
+        ports: Some(Ports { gate, forwards }),
+        limits: Vec::new(),
+        guards: Vec::new(),
+        early: false,
+    }
+}
+
+/// The table of a gateway: ports lead to pods.
+///
+/// A connection that a mapping has let in ends with that mapping: its packets meet the guards, too. So none
+/// reaches a later pod with the same address.
+fn of_gateway(mappings: &BTreeSet<Mapping>) -> Ruleset {
+    let from_node = || Packets::InBy(LinkName::Is(UPLINK.to_owned()));
+    let mut forwards = BTreeSet::new();
+    let mut targets = BTreeSet::new();
+    for Mapping { port, pod } in mappings {
+        let protocol = protocol(port.protocol);
+        forwards.insert(PortForward {
+            protocol,
+            at: None,
+            port: port.host_port,
+            to: *pod,
+            to_port: Some(port.container_port),
+        });
+        targets.insert((*pod, protocol, port.container_port));
+    }
+    let pass = |(pod, protocol, port): (IpAddr, PortProtocol, u16)| {
+        let length = if pod.is_ipv4() { 32 } else { 128 };
+        let to = [Packets::To((pod, length)), Packets::ToPort(protocol, port)];
+        Guard::pass(Bound::Elsewhere, &to)
+    };
+    let mut guards = vec![Guard::pass(Bound::Elsewhere, &[Packets::Answering])];
+    guards.extend(targets.into_iter().map(pass));
+    let mapped = [from_node(), Packets::ToTranslated];
+    guards.push(Guard::stop(Bound::Elsewhere, &mapped));
+    Ruleset {
+        table: PORTS,
+        masquerade: None,
+        ports: Some(Ports {
+            gate: Gate::Link(LinkName::Is(UPLINK.to_owned())),
+            forwards: forwards.into_iter().collect(),
+        }),
+        limits: Vec::new(),
+        guards,
+        early: false,
+    }
+}
+
+impl Egress {
+    /// Writes the tables of mapped ports as the book has the mappings.
+    ///
+    /// One that says it already is left as it is. That of the node is removed when it has no ports; that of a
+    /// gateway stays as long as the gateway, and ends connections of ports that are gone.
+    pub(super) async fn write_mapped(&self) -> Result<TableWrite, EgressError> {
+        let wanted = self.planned_ports();
+        // Until all is written, it is not known what the tables say.
+        let before = self.ports().take();
+        let is_empty = wanted.mappings.is_empty();
+        let is_clear = match &before {
+            Some(before) => before.mappings.is_empty(),
+            // Where no guard is, no agent before this one has left a port; nf_tables is not touched.
+            None => !self.is_fenced(),
+        };
+        if is_empty && is_clear {
+            *self.ports() = Some(wanted);
+            return Ok(TableWrite::Unneeded);
+        }
+        let node = of_node(&wanted);
+        let had = |network: &u32| {
+            let before = before.as_ref();
+            before.is_none_or(|before| before.mappings.contains_key(network))
+        };
+        let networks = self.places().into_keys();
+        let networks = networks.filter(|it| had(it) || wanted.mappings.contains_key(it));
+        let gateways = networks.map(|network| {
+            let path = self.directory.join(plan::file(network));
+            (path, gateway_rules(&wanted, network))
+        });
+        let gateways: Vec<_> = gateways.collect();
+        let inside = move |_: &mut netdev::Connection| -> Result<(), netdev::Error> {
+            // All of them, whatever one says: the node's table leads to each.
+            let mut failed = Ok(());
+            for (path, rules) in gateways {
+                failed = write_gateway(&path, &rules).map(drop).and(failed);
+            }
+            failed
+        };
+        let inside = self.host.netlink.with(inside).await;
+        let here = move |netfilter: &mut netdev::Netfilter| {
+            if is_empty {
+                netfilter.remove_table(PORTS)?;
+                return Ok(TableWrite::Unneeded);
+            }
+            netfilter.ensure(&node)
+        };
+        let written = self.host.netlink.with_netfilter(here).await?;
+        inside?;
+        if written.is_change() {
+            tracing::info!("ports of the node lead to pods, by the nf_tables table inet {PORTS}");
+        }
+        *self.ports() = Some(wanted);
+        Ok(written)
+    }
+
+    /// True when the tables were written last as the book has the mappings now.
+    pub(super) fn has_all_ports(&self) -> bool {
+        let wanted = self.planned_ports();
+        self.ports().as_ref() == Some(&wanted)
+    }
+
+    /// True when the node's table has ports.
+    pub fn has_ports(&self) -> bool {
+        let ports = self.ports();
+        ports.as_ref().is_some_and(|it| !it.mappings.is_empty())
+    }
+
+    /// Restores the node's table of mapped ports, and those of gateways.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn restore_ports(&self) -> Result<TableWrite, EgressError> {
+        let _turn = self.turn.lock().await;
+        if self.planned_ports().mappings.is_empty() {
+            return Ok(TableWrite::Unneeded);
+        }
+        self.write_mapped().await
+    }
+
+    fn ports(&self) -> MutexGuard<'_, Option<Written>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Places of the gateways that are open, by network.
+    fn places(&self) -> BTreeMap<u32, u16> {
+        let open = self.opened();
+        open.iter()
+            .map(|(network, opened)| (*network, opened.place))
+            .collect()
+    }
+
+    /// Mapped ports as the tables shall say, of ways out that are open.
+    pub(super) fn planned_ports(&self) -> Written {
+        let mut mappings = mappings(&self.book.ledger());
+        let places = self.places();
+        mappings.retain(|network, _| places.contains_key(network));
+        let places = places.into_iter();
+        let places = places.filter(|(network, _)| mappings.contains_key(network));
+        Written {
+            places: places.collect(),
+            mappings,
+        }
+    }
+}
+
+/// Writes the table of one gateway, unless it says this already.
+pub(super) fn write_gateway(
+    path: &std::path::Path,
+    rules: &Ruleset,
+) -> Result<TableWrite, netdev::Error> {
+    Netns::open(path)?.run_in(|| netdev::Netfilter::open()?.ensure(rules))?
+}
+
+/// The table of a network's gateway.
+///
+/// Without ports it ends the connections of those that there were.
+pub(super) fn gateway_rules(written: &Written, network: u32) -> Ruleset {
+    let none = BTreeSet::new();
+    of_gateway(written.mappings.get(&network).unwrap_or(&none))
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{Mode, Network};
+    use book::samples;
+
+    use super::*;
+
+    fn ledger(ports: &[HostPort]) -> Ledger {
+        let network = Network {
+            egress: api::Egress::Masquerade,
+            id: api::NetworkId::new(7),
+            ..samples::network("green", Mode::L3, &[("10.0.0.0/24", ""), ("fd10::/64", "")])
+        };
+        let mut ledger = Ledger::new(16);
+        let wanted = book::ledger::Wanted {
+            host_ports: ports.to_vec(),
+            ..samples::wanted("c1")
+        };
+        let host = samples::host(&wanted, 0);
+        ledger.reserve(wanted, &network, host).unwrap();
+        ledger
+    }
+
+    fn port(host_ip: Option<&str>, host_port: u16) -> HostPort {
+        HostPort {
+            protocol: HostProtocol::Udp,
+            host_ip: host_ip.map(|ip| ip.parse().unwrap()),
+            host_port,
+            container_port: 53,
+        }
+    }
+
+    fn written(ports: &[HostPort]) -> Written {
+        Written {
+            mappings: mappings(&ledger(ports)),
+            places: BTreeMap::from([(7, 3)]),
+        }
+    }
+
+    fn said(rules: &Ruleset) -> Vec<String> {
+        let forwards = rules.ports.iter().flat_map(|ports| &ports.forwards);
+        forwards.map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_port_leads_to_the_gateway_and_there_to_the_pod_in_each_family() {
+        let written = written(&[port(None, 8053)]);
+        let expected = [
+            "UDP port 8053 to 169.254.64.7",
+            "UDP port 8053 to fd70:6f64:6e65:7400::7",
+        ];
+        assert_eq!(said(&of_node(&written)), expected);
+        let inside = gateway_rules(&written, 7);
+        let expected = [
+            "UDP port 8053 to 10.0.0.1:53",
+            "UDP port 8053 to [fd10::1]:53",
+        ];
+        assert_eq!(said(&inside), expected);
+        let guards: Vec<String> = inside.guards.iter().map(ToString::to_string).collect();
+        let expected = [
+            "pass answering",
+            "pass to 10.0.0.1/32 to UDP port 53",
+            "pass to fd10::1/128 to UDP port 53",
+            "stop in by uplink to a translated address",
+        ];
+        assert_eq!(guards, expected);
+    }
+
+    #[test]
+    fn a_port_of_one_address_is_of_its_family_and_one_rule_of_the_gateway() {
+        let both = [port(Some("192.0.2.1"), 53), port(Some("192.0.2.2"), 53)];
+        let written = written(&both);
+        let expected = [
+            "UDP port 53 of 192.0.2.1 to 169.254.64.7",
+            "UDP port 53 of 192.0.2.2 to 169.254.64.7",
+        ];
+        assert_eq!(said(&of_node(&written)), expected);
+        let inside = gateway_rules(&written, 7);
+        assert_eq!(said(&inside), ["UDP port 53 to 10.0.0.1:53"]);
+    }
+
+    #[test]
+    fn a_pod_that_is_being_removed_has_no_port() {
+        let mut ledger = ledger(&[port(None, 8053)]);
+        assert_eq!(mappings(&ledger).len(), 1);
+        let key = samples::key("c1", "net1");
+        ledger.set_state(&key, State::Deleting, true);
+        assert!(mappings(&ledger).is_empty());
+    }
+
+    #[test]
+    fn the_nodes_own_source_is_in_the_transit_prefixes_and_at_no_place() {
+        for place in 0..plan::PLACES {
+            for side in [plan::of_node(place), plan::of_gateway(place)] {
+                assert_ne!(side.v6, NODE_V6);
+                assert!(!NODE_V4.is_link_local() && side.v4 != NODE_V4);
+            }
+        }
+    }
+}
