@@ -108,7 +108,7 @@ impl Objects {
             broken,
             ..World::default()
         };
-        let mut resolved = api::resolve(objects);
+        let mut resolved = world::resolve(objects, &world.definitions);
         if let Ok(DefaultNetwork::PodNetwork(name)) = world.default_network(lists) {
             resolved.route_for([name.as_str()], true);
         }

@@ -200,7 +200,7 @@ fn the_nearest_source_wins_for_addresses_macs_and_rates_alike() {
             ifname: &IfName::new("net1").unwrap(),
             default_gateway: DefaultRoutes::default(),
             explicit: false,
-            with_ports: false,
+            by_plugin: false,
             config_name: None,
             digest: asked.digest.to_owned(),
         };

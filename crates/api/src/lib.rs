@@ -95,7 +95,7 @@ pub use reservation::{
 };
 pub use resolve::{
     Attachment, NetworkStatus, Outcome, Problem, ResolveError, Resolved, Told, decided_transport,
-    resolve,
+    resolve, resolve_with,
 };
 pub use scheduling::{
     ADDRESSES_DOMAIN, BANDWIDTH_DOMAIN, CARRIED, NETWORK_DOMAIN, SchedulingSpec, scheduling_key,

@@ -17,6 +17,7 @@ pub const PROBLEM_BYTES: usize = 512;
 pub struct Listed<'a, T> {
     problems: &'a [T],
     beyond: usize,
+    most: usize,
     separator: &'static str,
 }
 
@@ -27,6 +28,7 @@ impl<'a, T> Listed<'a, T> {
         Self {
             problems,
             beyond: 0,
+            most: PROBLEMS_MAX,
             separator: "; ",
         }
     }
@@ -35,6 +37,13 @@ impl<'a, T> Listed<'a, T> {
     #[must_use]
     pub const fn beyond(mut self, count: usize) -> Self {
         self.beyond = count;
+        self
+    }
+
+    /// Names up to so many problems, where the author cannot write more.
+    #[must_use]
+    pub const fn at_most(mut self, most: usize) -> Self {
+        self.most = most;
         self
     }
 
@@ -48,13 +57,13 @@ impl<'a, T> Listed<'a, T> {
 
 impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().take(PROBLEMS_MAX).enumerate() {
+        for (index, problem) in self.problems.iter().take(self.most).enumerate() {
             if index > 0 {
                 f.write_str(self.separator)?;
             }
             write!(f, "{}", Shortened(problem, PROBLEM_BYTES))?;
         }
-        let left = self.problems.len().saturating_sub(PROBLEMS_MAX);
+        let left = self.problems.len().saturating_sub(self.most);
         match left.saturating_add(self.beyond) {
             0 => Ok(()),
             more => write!(f, "{}and {more} more", self.separator),

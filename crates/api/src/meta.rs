@@ -165,6 +165,22 @@ pub struct ParametersRef {
     pub namespace: Option<String>,
 }
 
+/// Group of the definitions of the NPWG.
+const DEFINITION_GROUP: &str = "k8s.cni.cncf.io";
+/// Their kind, and the plural that KEP-3698 has in its place.
+const DEFINITION_KINDS: [&str; 2] = [
+    "NetworkAttachmentDefinition",
+    "network-attachment-definitions",
+];
+
+impl ParametersRef {
+    /// Reports whether it names a `NetworkAttachmentDefinition` (NPWG v1.3 §3.1).
+    #[must_use]
+    pub fn names_definition(&self) -> bool {
+        self.group == DEFINITION_GROUP && DEFINITION_KINDS.contains(&self.kind.as_str())
+    }
+}
+
 impl fmt::Display for ParametersRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{} ", self.group, self.kind)?;

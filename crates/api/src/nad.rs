@@ -9,6 +9,8 @@
 //!   names, else again the one of the object's own name.
 //! - Any other configuration: the plugins to call, with the bytes of their configurations.
 //!
+//! [`network_parameters`] reads a definition as the parameters of a `PodNetwork` that names it.
+//!
 //! ```
 //! use std::collections::BTreeMap;
 //! use api::nad::{Definition, Meaning, NetworkRef, read_definition};
@@ -35,6 +37,7 @@ mod allowed;
 mod chain;
 mod disk;
 mod own;
+mod parameters;
 mod problem;
 #[cfg(test)]
 mod tests;
@@ -45,6 +48,7 @@ pub use allowed::AllowedPlugins;
 pub use chain::{CONFIG_MAX, Capability, Plugin, PluginChain};
 pub use disk::{BrokenFile, OnDisk, find_on_disk};
 pub use own::{CONFIG_ANNOTATION, NetworkRef, OwnNetwork, PLUGIN_TYPE};
+pub use parameters::{DefinitionParameters, network_parameters};
 pub use problem::{DefinitionError, DefinitionProblem};
 
 /// Annotation with the device plugin's resource of a network.

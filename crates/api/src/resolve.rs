@@ -25,6 +25,7 @@ use crate::{
     listed::PROBLEMS_MAX,
     manifest::{Object, Origin},
     meta::Kind,
+    nad::DefinitionParameters,
     validate::{AttachmentRequest, Network, NetworkId},
 };
 use index::Index;
@@ -199,10 +200,23 @@ impl Resolved {
     }
 }
 
-/// Follows every reference between `objects`.
+/// Follows every reference between `objects`, where no definitions are.
 #[must_use]
 pub fn resolve(objects: impl IntoIterator<Item = Object>) -> Resolved {
-    let (index, problems) = Index::build(objects);
+    resolve_with(objects, |_, _| None)
+}
+
+/// Follows every reference between `objects`, and from networks to definitions.
+///
+/// `definition` reads the `NetworkAttachmentDefinition` with a namespace and a name, if there is one; only
+/// those are asked for that a network names.
+#[must_use]
+pub fn resolve_with(
+    objects: impl IntoIterator<Item = Object>,
+    definition: impl Fn(&str, &str) -> Option<DefinitionParameters>,
+) -> Resolved {
+    let (mut index, problems) = Index::build(objects);
+    index.read_definitions(definition);
     let mut networks: BTreeMap<_, _> = index
         .networks
         .iter()
@@ -215,7 +229,7 @@ pub fn resolve(objects: impl IntoIterator<Item = Object>) -> Resolved {
         .attachments
         .iter()
         .map(|(key, slot)| {
-            let attachment = index.attachment(&key.namespace, slot, &networks);
+            let attachment = index.attachment(key, slot, &networks);
             ((key.namespace.clone(), key.name.clone()), attachment)
         })
         .collect();

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use api::{
-    IN_USE, Listed, NODE_DEFAULT_ANNOTATION, PARAMS_READY, PodNetwork, PodNetworkAttachment, READY,
-    ResolveError, SPLIT,
+    IN_USE, Listed, NODE_DEFAULT_ANNOTATION, PARAMS_READY, ParametersRef, PodNetwork,
+    PodNetworkAttachment, READY, ResolveError, SPLIT,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -88,15 +88,20 @@ pub fn of_network(
     });
     let mut findings = vec![Finding::new(READY, "Ready", ready.clone())];
     if has_parameters {
-        let mut finding = Finding::new(PARAMS_READY, "Resolved", parameters);
-        let several = &network.spec.parameters_refs;
-        if finding.holds && several.len() > 1 {
-            let read = Listed::new(several).separated_by(", ");
-            finding.message = format!("{} objects are read as one: {read}", several.len());
-        }
-        findings.push(finding);
+        findings.push(params_ready(&network.spec.parameters_refs, parameters));
     }
     (ready, findings)
+}
+
+/// Tells of all references of an object (KEP-PN-R4).
+fn params_ready(references: &[ParametersRef], parameters: Result<(), Refusal>) -> Finding {
+    let mut finding = Finding::new(PARAMS_READY, "Resolved", parameters);
+    if finding.holds && references.len() > 1 {
+        let read = Listed::new(references).at_most(references.len());
+        let read = read.separated_by(", ");
+        finding.message = format!("{} objects are read as one: {read}", references.len());
+    }
+    finding
 }
 
 /// Returns the condition `Split` of a network, and a warning if it holds.
@@ -176,7 +181,7 @@ pub fn of_attachment(
     });
     let mut findings = vec![Finding::new(READY, "Ready", ready.clone())];
     if has_parameters {
-        findings.push(Finding::new(PARAMS_READY, "Resolved", parameters));
+        findings.push(params_ready(&attachment.spec.parameters_refs, parameters));
     }
     (ready, findings)
 }

@@ -101,7 +101,11 @@ impl Copies {
         };
         let networks = by_key(&self.networks, &mut unreadable).into_iter();
         view.networks = networks.map(|((_, name), it)| (name, it)).collect();
-        let definitions = by_key(&self.definitions, &mut unreadable).into_iter();
+        let definitions = by_key(&self.definitions, &mut unreadable);
+        let named = view::named_definitions(&view.networks).into_iter();
+        let named = named.filter_map(|key| definitions.get(&key).map(|it| (key, it)));
+        view.definition_parameters = named.map(|(key, it)| (key, view::parameters(it))).collect();
+        let definitions = definitions.into_iter();
         view.definitions = definitions
             .map(|(key, it)| (key, view::meaning(&it)))
             .collect();

@@ -53,6 +53,8 @@ fn add(view: &mut View, mut object: Value) {
         "AttachmentParameters" => view.attachment_parameters.push(read(object)),
         "NetworkAttachmentDefinition" => {
             let definition: Arc<NetworkAttachmentDefinition> = read(object);
+            let parameters = view::parameters(&definition);
+            view.definition_parameters.insert(key.clone(), parameters);
             view.definitions.insert(key, view::meaning(&definition));
         }
         "Pod" => {

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::nad::{Definition, DefinitionError, Meaning, read_definition};
+use api::nad::{
+    Definition, DefinitionError, DefinitionParameters, Meaning, network_parameters, read_definition,
+};
 use api::selection::SelectionRules;
 use api::{
     AttachmentParameters, IpBlock, IpReservation, NODE_DEFAULT_ANNOTATION,
@@ -35,6 +37,8 @@ pub struct View {
     pub attachment_parameters: Vec<Arc<AttachmentParameters>>,
     /// Meaning of each `NetworkAttachmentDefinition`.
     pub definitions: BTreeMap<Key, Result<Meaning, DefinitionError>>,
+    /// Parameters of the definitions that networks name in their `parametersRefs`.
+    pub definition_parameters: BTreeMap<Key, DefinitionParameters>,
     /// Pods of all namespaces and nodes.
     pub pods: BTreeMap<Key, Arc<Pod>>,
     /// Nodes: UID by name.
@@ -95,10 +99,14 @@ impl View {
             .chain(attachments)
             .chain(network_parameters)
             .chain(attachment_parameters);
-        let mut resolved = api::resolve(all.map(|resource| Object {
+        let all = all.map(|resource| Object {
             origin: Origin::api_server(),
             resource,
-        }));
+        });
+        let mut resolved = api::resolve_with(all, |namespace, name| {
+            let key = (namespace.to_owned(), name.to_owned());
+            self.definition_parameters.get(&key).cloned()
+        });
         let own = self.node_defaults.networks();
         let routed = own.iter().chain([&self.rules.default_network]);
         resolved.route_for(routed.map(String::as_str), false);
@@ -115,13 +123,38 @@ impl View {
 /// # Errors
 /// It cannot be understood.
 pub fn meaning(object: &NetworkAttachmentDefinition) -> Result<Meaning, DefinitionError> {
+    with_definition(object, |definition| {
+        read_definition(definition).map(|read| read.meaning)
+    })
+}
+
+/// Reads a definition as a network would that names it in its `parametersRefs`.
+///
+/// # Errors
+/// The reason for which it has no parameters.
+pub fn parameters(object: &NetworkAttachmentDefinition) -> DefinitionParameters {
+    with_definition(object, network_parameters)
+}
+
+fn with_definition<T>(
+    object: &NetworkAttachmentDefinition,
+    read: impl FnOnce(&Definition<'_>) -> T,
+) -> T {
     let metadata = &object.metadata;
     let none = BTreeMap::new();
-    let definition = Definition {
+    read(&Definition {
         namespace: metadata.namespace.as_deref().unwrap_or_default(),
         name: metadata.name.as_deref().unwrap_or_default(),
         annotations: metadata.annotations.as_ref().unwrap_or(&none),
         config: &object.spec.config,
-    };
-    read_definition(&definition).map(|read| read.meaning)
+    })
+}
+
+/// Returns the definitions that networks of podnet name in their `parametersRefs`.
+pub fn named_definitions(networks: &BTreeMap<String, Arc<PodNetwork>>) -> BTreeSet<Key> {
+    let ours = networks.iter().filter(|(name, it)| it.spec.is_ours(name));
+    let references = ours.flat_map(|(_, network)| &network.spec.parameters_refs);
+    let definitions = references.filter(|reference| reference.names_definition());
+    let keys = definitions.filter_map(|it| Some((it.namespace.clone()?, it.name.clone())));
+    keys.collect()
 }

@@ -38,7 +38,7 @@ pub struct Wants {
 #[derive(Debug, Default)]
 struct Found {
     resources: Vec<Resource>,
-    definition: Option<((String, String), Definition)>,
+    definitions: Vec<((String, String), Definition)>,
     nodes: Vec<NodeWish>,
     absent: Vec<Target>,
 }
@@ -68,7 +68,7 @@ impl Wants {
                 );
                 objects.insert(key, resource);
             }
-            wants.world.definitions.extend(found.definition);
+            wants.world.definitions.extend(found.definitions);
             for wish in found.nodes {
                 if !wants.nodes.contains(&wish) {
                     wants.nodes.push(wish);
@@ -76,10 +76,11 @@ impl Wants {
             }
             wants.absent.extend(found.absent);
         }
-        wants.world.resolved = api::resolve(objects.into_values().map(|resource| Object {
+        let objects = objects.into_values().map(|resource| Object {
             origin: Origin::api_server(),
             resource,
-        }));
+        });
+        wants.world.resolved = world::resolve(objects, &wants.world.definitions);
         wants
     }
 }
@@ -122,6 +123,16 @@ impl Found {
             let read = lookup.network_parameters("", &reference.name).await?;
             self.resources
                 .extend(read.ok().flatten().as_deref().map(Resource::from));
+        }
+        for reference in &network.spec.parameters_refs {
+            let Some(namespace) = reference.namespace.as_ref() else {
+                continue;
+            };
+            if reference.names_definition() {
+                let read = lookup.definitions(namespace, &reference.name).await?;
+                let found = read.ok().flatten().map(Arc::unwrap_or_clone);
+                self.definitions.extend(found.map(Definition::of));
+            }
         }
         self.resources.push(Resource::from(&*network));
         Ok(())
@@ -185,7 +196,7 @@ impl Found {
             config: &definition.config,
         });
         let meaning = read.map(|read| read.meaning);
-        self.definition = Some((key, definition));
+        self.definitions.push((key, definition));
         match meaning {
             Ok(Meaning::ByName(network)) => Ok(Some(network)),
             Ok(Meaning::Own(own)) => match own.network {
@@ -230,7 +241,7 @@ impl Wants {
                 name: name.expect("a name"),
             };
             found.wish(&target, definition.metadata.annotations.as_ref());
-            found.definition = Some(Definition::of(definition));
+            found.definitions.push(Definition::of(definition));
             found
         }));
         Self::of(all)

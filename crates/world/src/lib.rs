@@ -8,7 +8,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use std::{fs, io};
 
-use api::{Attachment, Network, Resolved};
+use api::nad::{self, DefinitionParameters};
+use api::{Attachment, Network, Object, Resolved};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{mpsc, watch};
 
@@ -58,6 +59,19 @@ pub struct Definition {
 }
 
 impl Definition {
+    /// Reads it as parameters of a network that names it.
+    ///
+    /// # Errors
+    /// The reason for which it has none.
+    pub fn network_parameters(&self, namespace: &str, name: &str) -> DefinitionParameters {
+        nad::network_parameters(&nad::Definition {
+            namespace,
+            name,
+            annotations: &self.annotations,
+            config: &self.config,
+        })
+    }
+
     /// Namespace and name of the object, and what it says.
     pub fn of(object: api::NetworkAttachmentDefinition) -> ((String, String), Self) {
         let metadata = object.metadata;
@@ -82,6 +96,19 @@ pub struct Claim {
     pub interface: String,
     /// `status.ips`, each with its prefix length.
     pub ips: Vec<String>,
+}
+
+/// Follows every reference between objects, also those of networks to definitions.
+#[must_use]
+pub fn resolve(
+    objects: impl IntoIterator<Item = Object>,
+    definitions: &BTreeMap<(String, String), Definition>,
+) -> Resolved {
+    api::resolve_with(objects, |namespace, name| {
+        let key = (namespace.to_owned(), name.to_owned());
+        let definition = definitions.get(&key)?;
+        Some(definition.network_parameters(namespace, name))
+    })
 }
 
 impl World {
@@ -126,7 +153,7 @@ impl World {
             }
         }
         Ok(Self {
-            resolved: api::resolve(objects),
+            resolved: resolve(objects, &definitions),
             definitions,
             broken,
             ..Self::default()

@@ -45,6 +45,22 @@ fn yaml_yml_and_json_files_are_read_and_others_are_not() {
     assert_eq!(world.broken, [""; 0]);
 }
 
+/// KEP-P1-06: definitions of a directory give networks their parameters, whatever the order of files.
+#[test]
+fn a_network_of_a_file_has_the_parameters_of_a_definition_of_another() {
+    let network = "apiVersion: podnet.dev/v1alpha1\nkind: PodNetwork\nmetadata: {name: blue}\nspec:\n  \
+        provider: podnet.dev/ebpf\n  parametersRefs: [{group: k8s.cni.cncf.io, \
+        kind: NetworkAttachmentDefinition, name: a, namespace: ops}]\n";
+    let definition = "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\n\
+        metadata: {name: a, namespace: ops}\n\
+        spec: {config: '{\"type\": \"podnet\", \"parameters\": {\"mode\": \"L2\", \"mtu\": 1400}}'}\n";
+    let directory = directory(&[("a.yaml", network), ("b.yaml", definition)]);
+    let world = World::read(directory.path()).unwrap();
+    assert_eq!(world.broken, [""; 0]);
+    assert_eq!(world.network("blue").unwrap().mtu, 1400);
+    proof::of!("KEP-P1-06");
+}
+
 #[test]
 fn an_empty_directory_is_an_empty_world() {
     let directory = directory(&[]);

@@ -14,6 +14,7 @@ mod numbers;
 mod objects;
 mod policy;
 mod ready;
+mod references;
 mod slices;
 mod switches;
 mod thinking;

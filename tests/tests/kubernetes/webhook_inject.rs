@@ -22,6 +22,26 @@ pub(crate) async fn memif(client: &Client, name: &str) {
     made.expect("a network");
 }
 
+/// A network of memif ports whose parameters are in a definition.
+async fn memif_by_definition(client: &Client, name: &str, namespace: &str) {
+    let config =
+        r#"{"type": "podnet", "parameters": {"mode": "L2", "interface": {"type": "Memif"}}}"#;
+    let definitions = Objects::of::<NetworkAttachmentDefinition>(client, namespace);
+    let spec = json!({"spec": {"config": config}});
+    definitions
+        .create("memif", spec)
+        .await
+        .expect("a definition");
+    let reference = json!({
+        "group": "k8s.cni.cncf.io", "kind": "NetworkAttachmentDefinition", "name": "memif",
+        "namespace": namespace,
+    });
+    let spec = json!({"provider": "podnet.dev/ebpf", "parametersRefs": [reference]});
+    let networks = Objects::all::<PodNetwork>(client);
+    let made = networks.create(name, json!({ "spec": spec })).await;
+    made.expect("a network");
+}
+
 /// A definition of another plugin, with a resource and nodes of its own.
 async fn vf(client: &Client, namespace: &str, node: &str) {
     let annotations = json!({
@@ -74,39 +94,63 @@ fn a_pod_asks_for_its_devices_and_goes_to_the_nodes_that_have_them() {
         vf(&client, name, "rack=a").await;
         let attachments = Objects::of::<PodNetworkAttachment>(&client, name);
         let spec = json!({ "spec": { "podNetworkName": name } });
-        attachments.create("one", spec).await.expect("an attachment");
+        attachments
+            .create("one", spec)
+            .await
+            .expect("an attachment");
 
-        let kep = json!([{"name": "default"}, {"attachmentName": "one"}]).to_string();
+        let defined = "webhook-inject-defined";
+        memif_by_definition(&client, defined, name).await;
+        let kep = json!([{"name": "default"}, {"attachmentName": "one"}, {"name": defined}]);
+        let kep = kep.to_string();
         let lists = json!({
             "podnet.dev/networks": kep, "k8s.v1.cni.cncf.io/networks": "vf, vf@net8",
             CONTEXT: "of-its-author",
         });
         let mut asks = pod("asks", &lists);
-        asks["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "1", "hugepages-2Mi": "2Mi"}});
-        asks["spec"]["containers"].as_array_mut().expect("a list").push(
-            json!({"name": "d", "image": "none.example/none:0"}),
-        );
+        asks["spec"]["containers"][0]["resources"] =
+            json!({"limits": {"cpu": "1", "hugepages-2Mi": "2Mi"}});
+        asks["spec"]["containers"]
+            .as_array_mut()
+            .expect("a list")
+            .push(json!({"name": "d", "image": "none.example/none:0"}));
         let made = webhook.create(&client, &asks, false).await.expect("taken");
         let own = format!("podnet.dev/{name}");
-        let first = json!({"cpu": "1", "hugepages-2Mi": "2Mi", own.as_str(): "1", "vendor.example/vf": "2"});
+        let first = json!({
+            "cpu": "1", "hugepages-2Mi": "2Mi", own.as_str(): "1", "vendor.example/vf": "2",
+            "podnet.dev/webhook-inject-defined": "1",
+        });
         assert_eq!(limits(&made), json!({"c": first, "d": null}));
         let spec = made.spec.as_ref().expect("a spec");
         assert_eq!(json!(spec.node_selector), json!({"rack": "a"}));
         let environment = json!(spec.containers[0].env);
-        assert_eq!(environment, json!([{"name": "CONTAINER_NAME", "value": "c"}]));
+        assert_eq!(
+            environment,
+            json!([{"name": "CONTAINER_NAME", "value": "c"}])
+        );
         let volumes = json!(spec.volumes).to_string();
         for file in ["labels", "hugepages_2M_request_c", "hugepages_2M_limit_c"] {
-            assert!(volumes.contains(&format!("\"path\":\"{file}\"")), "{file}: {volumes}");
+            assert!(
+                volumes.contains(&format!("\"path\":\"{file}\"")),
+                "{file}: {volumes}"
+            );
         }
         let uid = context(&made).expect("a context").clone();
         assert_eq!(uid.len(), 36, "{uid}");
 
-        let other = webhook.create(&client, &npwg("other", "vf"), false).await.expect("taken");
+        let other = webhook
+            .create(&client, &npwg("other", "vf"), false)
+            .await
+            .expect("taken");
         assert_ne!(context(&other), Some(&uid));
         let mut elsewhere = npwg("elsewhere", "vf");
         elsewhere["spec"]["nodeSelector"] = json!({"rack": "b"});
         let refusal = webhook.refusal(&client, &elsewhere).await;
-        assert!(refusal.contains("NetworkAttachmentDefinition webhook-inject/vf: wants nodes with rack=a"), "{refusal}");
+        assert!(
+            refusal
+                .contains("NetworkAttachmentDefinition webhook-inject/vf: wants nodes with rack=a"),
+            "{refusal}"
+        );
     });
     proof::of!("S003-05", "S003-06", "NRI-06", "NRI-07", "NRI-08");
 }

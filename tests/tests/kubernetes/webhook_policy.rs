@@ -5,14 +5,14 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use api::PodNetwork;
+use api::{NetworkAttachmentDefinition, PodNetwork};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use serde_json::{Value, json};
 use testbed::apiserver::{self, ApiServer};
 
-use super::objects::kubectl;
+use super::objects::{Objects, kubectl};
 use super::scene;
 use super::webhook_scene::{act_as, deployed, listing, npwg, pod, words};
 
@@ -313,4 +313,42 @@ fn a_namespace_with_pods_of_podnet_can_be_deleted() {
             .await
             .expect("a deletion");
     });
+}
+
+/// KEP-P1-06, ADR 0080: nodes read the parameters at different times.
+#[test]
+fn parameters_in_a_definition_stay_what_they_are() {
+    let Some(server) = server(testbed::test_name!()) else {
+        return;
+    };
+    run(server, |client| async move {
+        let definitions = Objects::of::<NetworkAttachmentDefinition>(&client, "default");
+        let spec = |config: &str| json!({ "spec": {"config": config} });
+        let config =
+            |mode: &str| format!(r#"{{"type":"podnet","parameters":{{"mode":"{mode}"}}}}"#);
+        let made = definitions.create("kept-ours", spec(&config("L2"))).await;
+        made.expect("a definition");
+        for changed in [json!(config("L3")), json!(""), Value::Null] {
+            let patch = json!({ "spec": {"config": changed} });
+            let refused = definitions.merge("kept-ours", patch).await;
+            let message = refused.expect_err("the parameters stay");
+            let remedy = "make another NetworkAttachmentDefinition";
+            assert!(message.contains(remedy), "{message}");
+        }
+        let labelled = json!({"metadata": {"labels": {"a": "b"}}});
+        let labelled = definitions.merge("kept-ours", labelled).await;
+        labelled.expect("a label is no parameter");
+        // Others change as they like, and a definition can get its first parameters.
+        let theirs = r#"{"type":"macvlan","parameters":1}"#;
+        for (name, before) in [
+            ("kept-theirs", theirs),
+            ("kept-none", r#"{"type":"podnet"}"#),
+        ] {
+            let made = definitions.create(name, spec(before)).await;
+            made.expect("a definition");
+            let changed = definitions.merge(name, spec(&config("L2"))).await;
+            changed.expect("it has no parameters of podnet");
+        }
+    });
+    proof::of!("KEP-P1-06");
 }

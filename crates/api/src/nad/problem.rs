@@ -126,6 +126,37 @@ pub enum DefinitionProblem {
         /// Most levels.
         most: usize,
     },
+    /// Parameters of a network are asked for, and the configuration is of others.
+    #[error(
+        "its configuration is of {found}, and podnet reads parameters of type podnet only; write a \
+         configuration of that type with the key parameters, or make another PodNetwork without this reference"
+    )]
+    PluginOfOthers {
+        /// The first of the plugins.
+        found: String,
+    },
+    /// Parameters of a network are asked for, and there are none.
+    #[error(
+        "it has no parameters; write a configuration of type podnet and add the key parameters to it, with \
+         the fields of the spec of a PodNetworkParameters"
+    )]
+    NoParameters,
+    /// The type or the key of parameters with an escaped letter.
+    #[error(
+        "type podnet or the key parameters is written with an escape; write both without escapes"
+    )]
+    Escaped,
+    /// A value that is not that of its field.
+    #[error("{path}: {reason}")]
+    BadValue {
+        /// Path of the field.
+        path: String,
+        /// The JSON reader's message.
+        reason: String,
+    },
+    /// Parameters of a network with errors.
+    #[error("the key parameters is invalid, as the spec of a PodNetworkParameters: {0}")]
+    ParametersInvalid(FieldErrors),
     /// A reference into another namespace.
     #[error("podNetworkAttachment: {0}")]
     Isolated(#[from] Box<NamespaceIsolated>),

@@ -5,9 +5,13 @@ use crate::{
     listed::Listed,
     manifest::Origin,
     meta::{API_VERSION, Kind, PROVIDER, ParametersRef},
+    nad::DefinitionProblem,
     parameters::Transport,
     validate::{Clash, FieldErrors, NetworkId},
 };
+
+/// The most `spec.parametersRefs` that the API server takes, so each of them is named.
+const REFERENCES_MAX: usize = 16;
 
 /// Why a network or attachment cannot be used, and what would mend it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,7 +54,7 @@ pub enum ResolveError {
     #[error(
         "PodNetwork {name} has {} spec.parametersRefs, which make no network together: {}",
         told.len(),
-        Listed::new(told)
+        Listed::new(told).at_most(REFERENCES_MAX)
     )]
     ParametersRefused {
         /// The network.
@@ -58,8 +62,25 @@ pub enum ResolveError {
         /// Each of the references, those that are wrong first.
         told: Vec<Told>,
     },
+    /// Not all of several `spec.parametersRefs` of an attachment can be used together.
+    #[error(
+        "PodNetworkAttachment {name} has {} spec.parametersRefs, which cannot be used together: {}",
+        told.len(),
+        Listed::new(told).at_most(REFERENCES_MAX)
+    )]
+    RequestRefused {
+        /// The attachment, with its namespace.
+        name: String,
+        /// Each of the references, those that are wrong first.
+        told: Vec<Told>,
+    },
     /// A reference to a kind that cannot be used there.
-    #[error("spec.parametersRefs names {reference}; only {wanted} of {API_VERSION} is read here")]
+    #[error(
+        "spec.parametersRefs names {reference}; only {wanted} of {API_VERSION}{} is read here",
+        if *wanted == Kind::PodNetworkParameters {
+            ", or NetworkAttachmentDefinition of k8s.cni.cncf.io with a configuration of type podnet,"
+        } else { "" }
+    )]
     KindNotSupported {
         /// The reference.
         reference: ParametersRef,
@@ -71,6 +92,20 @@ pub enum ResolveError {
     NamespaceOnClusterScoped {
         /// The reference.
         reference: ParametersRef,
+    },
+    /// A reference to a definition, whose kind has a namespace, without one.
+    #[error("spec.parametersRefs names {reference}; add namespace, that of the definition")]
+    NamespaceMissing {
+        /// The reference.
+        reference: ParametersRef,
+    },
+    /// A definition that gives no parameters.
+    #[error("spec.parametersRefs names {reference}, which cannot be used: {problem}")]
+    DefinitionUnusable {
+        /// The reference.
+        reference: ParametersRef,
+        /// The problem, and a configuration to write instead.
+        problem: Box<DefinitionProblem>,
     },
     /// A reference across namespaces.
     #[error(
@@ -109,13 +144,16 @@ pub enum ResolveError {
         /// Each wrong field.
         errors: FieldErrors,
     },
-    /// Two parameters of one attachment set the same field.
-    #[error("spec.parametersRefs: {reference} sets spec.{field} again; set it in one object only")]
+    /// Two parameters of one attachment set the same fields.
+    #[error(
+        "spec.parametersRefs: {reference} sets {} again; set a field in one object only",
+        Listed::new(fields).separated_by(", ")
+    )]
     ConflictingParameters {
         /// The later reference.
         reference: ParametersRef,
-        /// The field.
-        field: &'static str,
+        /// The fields.
+        fields: Vec<&'static str>,
     },
     /// The cluster has given the network no number yet.
     #[error(
@@ -246,17 +284,21 @@ impl ResolveError {
             Self::ForeignProvider { .. } => "ForeignProvider",
             Self::ParametersMissing { .. } | Self::ParametersNotFound { .. } => "ParamsNotFound",
             // In the order of the list: the first that is wrong.
-            Self::ParametersRefused { told, .. } => {
+            Self::ParametersRefused { told, .. } | Self::RequestRefused { told, .. } => {
                 let mut reasons = told.iter().filter_map(|one| one.outcome.reason());
                 reasons.next().unwrap_or("ParamsInvalid")
             }
             Self::ParametersInvalid { .. }
             | Self::RequestInvalid { .. }
             | Self::ConflictingParameters { .. } => "ParamsInvalid",
+            Self::DefinitionUnusable { problem, .. } => match **problem {
+                DefinitionProblem::PluginOfOthers { .. } => "ForeignPlugin",
+                _ => "ParamsInvalid",
+            },
             Self::KindNotSupported { .. } => "KindNotSupported",
-            Self::NamespaceOnClusterScoped { .. } | Self::RefNotPermitted { .. } => {
-                "RefNotPermitted"
-            }
+            Self::NamespaceOnClusterScoped { .. }
+            | Self::NamespaceMissing { .. }
+            | Self::RefNotPermitted { .. } => "RefNotPermitted",
             Self::NotNumbered { .. } => "NetworkIDPending",
             Self::NetworkIdConflict { .. } => "NetworkIDConflict",
             Self::RoutingConflict { .. } => "RoutingConflict",

@@ -13,6 +13,7 @@ use crate::{
     attachment::PodNetworkAttachmentSpec,
     manifest::{Object, Origin, Resource},
     meta::{GROUP, Kind, Manifest, ParametersRef},
+    nad::{DefinitionParameters, DefinitionProblem},
     parameters::PodNetworkParametersSpec,
     podnetwork::PodNetworkSpec,
     validate::{self, AttachmentRequest, FieldErrors, Network},
@@ -36,12 +37,17 @@ impl fmt::Display for Key {
 pub(super) type Slot<T> = Result<T, ResolveError>;
 pub(super) type Slots<T> = BTreeMap<Key, Slot<T>>;
 
+/// Parameters of a network, as valid and as written.
+type NetworkParameters = (Network, PodNetworkParametersSpec);
+
 #[derive(Default)]
 pub(super) struct Index {
     pub(super) networks: Slots<PodNetworkSpec>,
     pub(super) attachments: Slots<PodNetworkAttachmentSpec>,
     /// As valid, and as written, for networks with several.
-    network_parameters: Slots<(Network, PodNetworkParametersSpec)>,
+    network_parameters: Slots<NetworkParameters>,
+    /// Those of definitions that networks name.
+    definitions: BTreeMap<Key, Result<NetworkParameters, DefinitionProblem>>,
     attachment_parameters: Slots<AttachmentRequest>,
     origins: BTreeMap<(Kind, Key), Origin>,
     problems: Vec<Problem>,
@@ -80,6 +86,39 @@ impl Index {
         }
         let problems = std::mem::take(&mut index.problems);
         (index, problems)
+    }
+
+    /// Reads the definitions that networks name, each once.
+    pub(super) fn read_definitions(
+        &mut self,
+        read: impl Fn(&str, &str) -> Option<DefinitionParameters>,
+    ) {
+        let networks = self.networks.iter();
+        let ours = networks.filter_map(|(key, slot)| {
+            let spec = slot.as_ref().ok()?;
+            spec.is_ours(&key.name).then_some(&spec.parameters_refs)
+        });
+        let mut found = BTreeMap::new();
+        for reference in ours.flatten().filter(|it| it.names_definition()) {
+            let Some(namespace) = &reference.namespace else {
+                continue;
+            };
+            let key = Key {
+                namespace: namespace.clone(),
+                name: reference.name.clone(),
+            };
+            let Entry::Vacant(vacant) = found.entry(key) else {
+                continue;
+            };
+            if let Some(parameters) = read(namespace, &reference.name) {
+                vacant.insert(parameters.and_then(|spec| {
+                    validate::network(&reference.name, &spec)
+                        .map(|valid| (valid, spec))
+                        .map_err(DefinitionProblem::ParametersInvalid)
+                }));
+            }
+        }
+        self.definitions = found;
     }
 
     /// The error both objects share when this name was seen before.
@@ -178,10 +217,10 @@ impl Index {
     }
 
     /// A network of one, as valid and as written.
-    fn parameters_of_network(
-        &self,
-        reference: &ParametersRef,
-    ) -> Slot<&(Network, PodNetworkParametersSpec)> {
+    fn parameters_of_network(&self, reference: &ParametersRef) -> Slot<&NetworkParameters> {
+        if reference.names_definition() {
+            return self.parameters_of_definition(reference);
+        }
         check_kind(reference, Kind::PodNetworkParameters)?;
         if reference.namespace.is_some() {
             return Err(ResolveError::NamespaceOnClusterScoped {
@@ -193,6 +232,29 @@ impl Index {
             name: reference.name.clone(),
         };
         look_up(&self.network_parameters, &key, reference)
+    }
+
+    /// As [`Self::parameters_of_network`], of a definition.
+    fn parameters_of_definition(&self, reference: &ParametersRef) -> Slot<&NetworkParameters> {
+        let Some(namespace) = &reference.namespace else {
+            return Err(ResolveError::NamespaceMissing {
+                reference: reference.clone(),
+            });
+        };
+        let key = Key {
+            namespace: namespace.clone(),
+            name: reference.name.clone(),
+        };
+        match self.definitions.get(&key) {
+            Some(Ok(parameters)) => Ok(parameters),
+            Some(Err(problem)) => Err(ResolveError::DefinitionUnusable {
+                reference: reference.clone(),
+                problem: Box::new(problem.clone()),
+            }),
+            None => Err(ResolveError::ParametersNotFound {
+                reference: reference.clone(),
+            }),
+        }
     }
 
     /// The network of several objects, which must not contradict each other.
@@ -240,34 +302,85 @@ impl Index {
         }
     }
 
-    pub(super) fn attachment(
+    /// One of an attachment in this namespace.
+    fn parameters_of_attachment(
         &self,
         namespace: &str,
+        reference: &ParametersRef,
+    ) -> Slot<&AttachmentRequest> {
+        check_kind(reference, Kind::AttachmentParameters)?;
+        // KEP-PNA-09: parameters of another namespace would leak between tenants.
+        let other = reference.namespace.as_deref();
+        if other.is_some_and(|other| other != namespace) {
+            return Err(ResolveError::RefNotPermitted {
+                reference: reference.clone(),
+                namespace: namespace.to_owned(),
+            });
+        }
+        let key = Key {
+            namespace: namespace.to_owned(),
+            name: reference.name.clone(),
+        };
+        look_up(&self.attachment_parameters, &key, reference)
+    }
+
+    /// The wishes of several objects, of which no two set the same field.
+    fn request_of_several(
+        &self,
+        key: &Key,
+        references: &[ParametersRef],
+    ) -> Slot<AttachmentRequest> {
+        let mut request = AttachmentRequest::default();
+        let mut told = Vec::new();
+        for (index, reference) in references.iter().enumerate() {
+            let is_repeated = references.iter().take(index).any(|one| one == reference);
+            let outcome = match self.parameters_of_attachment(&key.namespace, reference) {
+                _ if is_repeated => Outcome::Repeated,
+                Err(error) => Outcome::Unusable(Box::new(error)),
+                Ok(more) => {
+                    let fields = merge(&mut request, more);
+                    if fields.is_empty() {
+                        Outcome::Read
+                    } else {
+                        let reference = reference.clone();
+                        Outcome::Unusable(Box::new(ResolveError::ConflictingParameters {
+                            reference,
+                            fields,
+                        }))
+                    }
+                }
+            };
+            told.push(Told {
+                index,
+                reference: reference.clone(),
+                outcome,
+            });
+        }
+        told.sort_by_key(|one| one.outcome == Outcome::Read);
+        if told.iter().all(|one| one.outcome == Outcome::Read) {
+            Ok(request)
+        } else {
+            Err(ResolveError::RequestRefused {
+                name: key.to_string(),
+                told,
+            })
+        }
+    }
+
+    pub(super) fn attachment(
+        &self,
+        key: &Key,
         slot: &Slot<PodNetworkAttachmentSpec>,
         networks: &BTreeMap<String, NetworkEntry>,
     ) -> Slot<Attachment> {
         let spec = slot.as_ref().map_err(Clone::clone)?;
-        let mut request = AttachmentRequest::default();
-        for reference in &spec.parameters_refs {
-            check_kind(reference, Kind::AttachmentParameters)?;
-            // KEP-PNA-09: parameters of another namespace would leak between tenants.
-            if reference
-                .namespace
-                .as_deref()
-                .is_some_and(|other| other != namespace)
-            {
-                return Err(ResolveError::RefNotPermitted {
-                    reference: reference.clone(),
-                    namespace: namespace.to_owned(),
-                });
-            }
-            let key = Key {
-                namespace: namespace.to_owned(),
-                name: reference.name.clone(),
-            };
-            let more = look_up(&self.attachment_parameters, &key, reference)?;
-            merge(&mut request, more, reference)?;
-        }
+        let request = match spec.parameters_refs.as_slice() {
+            [] => AttachmentRequest::default(),
+            [reference] => self
+                .parameters_of_attachment(&key.namespace, reference)?
+                .clone(),
+            several => self.request_of_several(key, several)?,
+        };
         let definition = networks.get(&spec.pod_network_name);
         if let Some(network) = definition.and_then(|entry| entry.definition.as_ref()) {
             let bandwidth = request.bandwidth.or(network.bandwidth);
@@ -330,43 +443,65 @@ fn check_kind(reference: &ParametersRef, wanted: Kind) -> Result<(), ResolveErro
     }
 }
 
-/// Sets the unset fields from `more`; a field that is set twice is an error.
-fn merge(
-    request: &mut AttachmentRequest,
-    more: &AttachmentRequest,
-    reference: &ParametersRef,
-) -> Result<(), ResolveError> {
-    let clash = |field| ResolveError::ConflictingParameters {
-        reference: reference.clone(),
-        field,
-    };
-    let (into, from) = (&mut request.bandwidth.ingress, more.bandwidth.ingress);
-    take_once(&mut into.rate, from.rate).ok_or_else(|| clash("ingressRate"))?;
-    take_once(&mut into.burst, from.burst).ok_or_else(|| clash("ingressBurst"))?;
-    let (into, from) = (&mut request.bandwidth.egress, more.bandwidth.egress);
-    take_once(&mut into.rate, from.rate).ok_or_else(|| clash("egressRate"))?;
-    take_once(&mut into.burst, from.burst).ok_or_else(|| clash("egressBurst"))?;
-    take_once(&mut request.interface, more.interface).ok_or_else(|| clash("interface"))?;
-    take_once(&mut request.mac, more.mac).ok_or_else(|| clash("macRequest"))?;
-    if !request.ips.is_empty() && !more.ips.is_empty() {
-        return Err(clash("ipRequests"));
-    }
-    request.ips.extend_from_slice(&more.ips);
-    if !request.routes.is_empty() && !more.routes.is_empty() {
-        return Err(clash("routes"));
-    }
-    request.routes.extend_from_slice(&more.routes);
-    Ok(())
+/// Sets the unset fields from `more`; returns those that are set twice.
+fn merge(request: &mut AttachmentRequest, more: &AttachmentRequest) -> Vec<&'static str> {
+    let AttachmentRequest {
+        bandwidth,
+        interface,
+        mac,
+        ips,
+        routes,
+    } = more;
+    let (ingress, egress) = (
+        &mut request.bandwidth.ingress,
+        &mut request.bandwidth.egress,
+    );
+    let set = [
+        (
+            "spec.ingressRate",
+            take_once(&mut ingress.rate, bandwidth.ingress.rate),
+        ),
+        (
+            "spec.ingressBurst",
+            take_once(&mut ingress.burst, bandwidth.ingress.burst),
+        ),
+        (
+            "spec.egressRate",
+            take_once(&mut egress.rate, bandwidth.egress.rate),
+        ),
+        (
+            "spec.egressBurst",
+            take_once(&mut egress.burst, bandwidth.egress.burst),
+        ),
+        (
+            "spec.interface",
+            take_once(&mut request.interface, *interface),
+        ),
+        ("spec.macRequest", take_once(&mut request.mac, *mac)),
+        ("spec.ipRequests", take_all_once(&mut request.ips, ips)),
+        ("spec.routes", take_all_once(&mut request.routes, routes)),
+    ];
+    let twice = set.into_iter().filter(|(_, once)| !once);
+    twice.map(|(field, _)| field).collect()
 }
 
-/// None when both are set.
-fn take_once<T>(into: &mut Option<T>, from: Option<T>) -> Option<()> {
+/// Sets what is unset; false where both are set.
+fn take_once<T>(into: &mut Option<T>, from: Option<T>) -> bool {
     match (into.is_some(), from) {
-        (true, Some(_)) => None,
-        (_, None) => Some(()),
+        (true, Some(_)) => false,
+        (_, None) => true,
         (false, from) => {
             *into = from;
-            Some(())
+            true
         }
     }
+}
+
+/// As [`take_once`], of lists.
+fn take_all_once<T: Clone>(into: &mut Vec<T>, from: &[T]) -> bool {
+    if !into.is_empty() && !from.is_empty() {
+        return false;
+    }
+    into.extend_from_slice(from);
+    true
 }

@@ -28,6 +28,18 @@ kind: PodNetwork
 metadata: {name: slow}
 spec: {provider: podnet.dev/ebpf, parametersRefs: [{group: podnet.dev, kind: PodNetworkParameters, name: veth}]}
 ---
+apiVersion: podnet.dev/v1alpha1
+kind: PodNetwork
+metadata: {name: defined}
+spec:
+  provider: podnet.dev/ebpf
+  parametersRefs: [{group: k8s.cni.cncf.io, kind: NetworkAttachmentDefinition, name: memif, namespace: ops}]
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {namespace: ops, name: memif}
+spec: {config: '{"type":"podnet","parameters":{"mode":"L2","interface":{"type":"Memif"}}}'}
+---
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {namespace: shop, name: fast}
@@ -113,10 +125,11 @@ fn the_first_container_asks_for_a_device_for_each_attachment() {
 /// KEP-3698's list counts as NPWG's.
 #[test]
 fn both_lists_lead_to_devices_and_a_pod_without_any_is_left_alone() {
-    let kep = json!({"podnet.dev/networks": r#"[{"name": "slow"}, {"name": "fast"}]"#});
+    let kep = json!({"podnet.dev/networks": r#"[{"name": "slow"}, {"name": "fast"}, {"name": "defined"}]"#});
     let (_, after) = with_resources(&pod(&kep, &plain()));
     let found = &after["spec"]["containers"][0]["resources"]["limits"];
-    assert_eq!(*found, json!({"podnet.dev/fast": "1"}));
+    let expected = json!({"podnet.dev/fast": "1", "podnet.dev/defined": "1"});
+    assert_eq!(*found, expected);
     for list in ["slow", "there", "absent"] {
         let (patch, _) = with_resources(&npwg(list));
         assert_eq!(patch, [Value::Null; 0], "{list}");

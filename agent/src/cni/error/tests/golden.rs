@@ -160,7 +160,7 @@ variants!(spec, SpecError: NoCommand UnknownCommand EnvMissing ContainerId IfNam
     NoNetwork TwoNetworks FromPodAndNetwork ObjectName SocketPath Address Mac NoPrevResult
     InterfaceIndex NoIpForVersion FrameTooLarge FrameCut FrameIo FrameJson FrameVersion FrameKind);
 variants!(resolve, ResolveError: NetworkNotFound Disabled ForeignProvider ParametersMissing
-    ParametersRefused KindNotSupported NamespaceOnClusterScoped RefNotPermitted ParametersNotFound
+    ParametersRefused RequestRefused NamespaceMissing DefinitionUnusable KindNotSupported NamespaceOnClusterScoped RefNotPermitted ParametersNotFound
     ParametersInvalid RequestInvalid ConflictingParameters NotNumbered TransportPending
     TransportConflict NetworkIdConflict RoutingConflict UplinkConflict NoTunnelAddress NoSharedNumber
     Duplicate AttachmentNotFound);

@@ -252,6 +252,32 @@ fn resolve() -> Vec<(&'static str, ResolveError)> {
             },
         ),
         (
+            "resolve: several parameters of an attachment",
+            ResolveError::RequestRefused {
+                name: text("shop/fast"),
+                told: vec![api::Told {
+                    index: 1,
+                    reference: reference("AttachmentParameters", None),
+                    outcome: api::Outcome::Repeated,
+                }],
+            },
+        ),
+        (
+            "resolve: definition without namespace",
+            ResolveError::NamespaceMissing {
+                reference: reference("NetworkAttachmentDefinition", None),
+            },
+        ),
+        (
+            "resolve: definition as parameters",
+            ResolveError::DefinitionUnusable {
+                reference: reference("NetworkAttachmentDefinition", Some("shop")),
+                problem: Box::new(api::nad::DefinitionProblem::PluginOfOthers {
+                    found: text("macvlan"),
+                }),
+            },
+        ),
+        (
             "resolve: kind of parameters",
             ResolveError::KindNotSupported {
                 reference: reference("Other", None),
@@ -297,7 +323,7 @@ fn resolve() -> Vec<(&'static str, ResolveError)> {
             "resolve: parameters in conflict",
             ResolveError::ConflictingParameters {
                 reference: reference("AttachmentParameters", None),
-                field: "macAddress",
+                fields: vec!["spec.macRequest"],
             },
         ),
         (
