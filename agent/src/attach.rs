@@ -22,11 +22,11 @@ use telemetry::failpoint::reached;
 
 use self::doors::{Authority, Ports, Reach, Tables};
 use crate::error::AgentError;
-use crate::request::refuse_served;
 
 pub mod authority;
 mod check;
 pub mod doors;
+mod served;
 mod start;
 
 /// The attachments of this node.
@@ -126,7 +126,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         // Nothing is begun that could not be recorded.
         self.book.require_store()?;
         self.ports.admit(&mut wanted, network)?;
-        refuse_served(&wanted.host_ports)?;
+        served::refuse_served(&wanted.host_ports)?;
         Box::pin(self.reach.admit(network)).await?;
         let _busy = self.ports.busy();
         let host = HostEnd {

@@ -30,7 +30,6 @@ use world::World;
 use crate::error::AgentError;
 
 mod host_ports;
-pub(crate) use host_ports::refuse_served;
 
 /// Where a network was named that is no element of a list.
 const CONFIGURATION: &str = "the CNI configuration";

@@ -1,4 +1,4 @@
-//! Ports of the node that lead to ports of pods: which of them exclude each other. Pure.
+//! Tell which ports of the node that lead to pods exclude each other. Pure.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -66,7 +66,7 @@ impl HostPort {
         self.host_ip.is_none_or(|ip| ip.is_ipv4() == v4)
     }
 
-    /// The one address of the node that it is a port of; none for all of the families that it covers.
+    /// The one address of the node that it is a port of; none for all addresses.
     pub fn only_at(&self) -> Option<IpAddr> {
         self.host_ip.filter(|ip| !ip.is_unspecified())
     }

@@ -64,7 +64,9 @@ const GROUPS: [Cidr; 2] = [
     ),
 ];
 
-/// Loopback addresses, of which no port leads elsewhere (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3).
+/// Loopback addresses, of which no port leads elsewhere.
+///
+/// From RFC 1122 section 3.2.1.3 and RFC 4291 section 2.5.3.
 const LOOPBACK: [Cidr; 2] = [
     Cidr(IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 0)), 8),
     Cidr(IpAddr::V6(std::net::Ipv6Addr::LOCALHOST), 128),

@@ -45,7 +45,7 @@ fn yaml_yml_and_json_files_are_read_and_others_are_not() {
     assert_eq!(world.broken, [""; 0]);
 }
 
-/// KEP-P1-06: definitions of a directory give networks their parameters, whatever the order of files.
+/// KEP-P1-06: definitions of a directory give networks their parameters.
 #[test]
 fn a_network_of_a_file_has_the_parameters_of_a_definition_of_another() {
     let network = "apiVersion: podnet.dev/v1alpha1\nkind: PodNetwork\nmetadata: {name: blue}\nspec:\n  \

@@ -41,7 +41,7 @@ fn own(port: &Port, is_v4: bool) -> IpAddr {
     }
 }
 
-/// Fails the test unless a client reaches the pod by the node's ports; returns clients as the pod saw them.
+/// Asserts that a client reaches the pod; returns clients as the pod saw them.
 #[track_caller]
 fn assert_mapped(client: &Netns, port: &Port) -> Vec<IpAddr> {
     let mut seen = Vec::new();
@@ -49,7 +49,7 @@ fn assert_mapped(client: &Netns, port: &Port) -> Vec<IpAddr> {
         let pod = own(port, address.is_ipv4());
         let (to, at) = (SocketAddr::new(address, 8080), SocketAddr::new(pod, 80));
         let client_seen = tcp(client, to, &port.netns, at);
-        seen.push(client_seen.unwrap_or_else(|error| panic!("TCP to {to}: {error}")));
+        seen.push(client_seen.unwrap_or_else(|error| unreachable!("TCP to {to}: {error}")));
         let heard = socket(&port.netns, SocketAddr::new(pod, 53));
         let asking = socket(client, SocketAddr::new(any(address), 0));
         let mark = marker();
@@ -78,7 +78,7 @@ fn socket(netns: &Netns, at: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// Fails the test if a datagram from `client` to `to` is heard by the pod at `port`.
+/// Fails the test if the pod at `port` hears a datagram from `client` to `to`.
 ///
 /// One by the mapped port, which the pod hears, comes after it.
 #[track_caller]

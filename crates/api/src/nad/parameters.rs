@@ -20,7 +20,7 @@ const AS_WRITTEN: [&str; 2] = ["\"podnet\"", "\"parameters\""];
 /// Most plugins that a message names.
 const NAMED_MAX: usize = 4;
 
-/// Parameters that a definition gives a network, or the reason for which it gives none.
+/// Parameters that a definition gives a network, or the reason for none.
 pub type DefinitionParameters = Result<PodNetworkParametersSpec, DefinitionProblem>;
 
 /// Reads the parameters of a network, which are not validated yet.
@@ -91,7 +91,7 @@ mod tests {
         read(config).unwrap_err().to_string()
     }
 
-    /// KEP-P1-06: of one plugin or a list of one, with other keys next to the parameters.
+    /// KEP-P1-06: of one plugin or a list of one, with other keys.
     #[test]
     fn a_configuration_of_podnet_gives_the_fields_of_network_parameters() {
         for config in [

@@ -137,7 +137,7 @@ pub enum DefinitionProblem {
     },
     /// Parameters of a network are asked for, and there are none.
     #[error(
-        "it has no parameters; write a configuration of type podnet and add the key parameters to it, with \
+        "the definition has no parameters; write a configuration of type podnet and add the key parameters to it, with \
          the fields of the spec of a PodNetworkParameters"
     )]
     NoParameters,

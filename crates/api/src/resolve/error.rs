@@ -10,7 +10,9 @@ use crate::{
     validate::{Clash, FieldErrors, NetworkId},
 };
 
-/// The most `spec.parametersRefs` that the API server takes, so each of them is named.
+/// The most `spec.parametersRefs` that the API server takes.
+///
+/// Each of them is named in an error.
 const REFERENCES_MAX: usize = 16;
 
 /// Why a network or attachment cannot be used, and what would mend it.

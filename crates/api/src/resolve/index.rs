@@ -46,7 +46,7 @@ pub(super) struct Index {
     pub(super) attachments: Slots<PodNetworkAttachmentSpec>,
     /// As valid, and as written, for networks with several.
     network_parameters: Slots<NetworkParameters>,
-    /// Those of definitions that networks name.
+    /// Parameters in definitions that networks name.
     definitions: BTreeMap<Key, Result<NetworkParameters, DefinitionProblem>>,
     attachment_parameters: Slots<AttachmentRequest>,
     origins: BTreeMap<(Kind, Key), Origin>,

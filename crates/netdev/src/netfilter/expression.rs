@@ -511,7 +511,7 @@ pub(super) fn of_forward(forward: &PortForward) -> Vec<u8> {
     expressions
 }
 
-/// Gives connections of the namespace itself that leave by these links another source.
+/// Gives the namespace's own connections by these links another source.
 pub(super) fn from_own(links: &LinkName, source: IpAddr) -> Vec<u8> {
     [
         is_link(NFT_META_OIFNAME, links),
@@ -539,7 +539,7 @@ fn family_of(ip: IpAddr) -> (u8, Vec<u8>) {
     }
 }
 
-/// Translates source or destination to this address, and to a port where one is given.
+/// Translates source or destination to this address, and port if given.
 fn translate(kind: u32, to: IpAddr, port: Option<u16>) -> Vec<u8> {
     let (family, address) = family_of(to);
     let mut nat = [

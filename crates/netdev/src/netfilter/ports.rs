@@ -56,7 +56,7 @@ impl fmt::Display for PortForward {
 /// Connections whose destination is looked up among the ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// Connections to an address of the namespace itself but loopback ones, also those that it begins.
+    /// Connections to the namespace's own addresses, without loopback ones.
     Own {
         /// Its own connections that leave by these links get a source that is not its own,
         links: LinkName,

@@ -21,8 +21,10 @@ use super::{Egress, EgressError};
 
 /// The table of mapped ports, in the node's namespace and in gateways.
 pub const PORTS: &str = "podnet-ports";
-/// Sources of the node's own connections to mapped ports: the dummy address of IPv4, which no host has (RFC
-/// 7600), and one of the transit prefix that is at no place.
+/// Sources of the node's own connections to mapped ports.
+///
+/// They are the dummy address of IPv4, which no host has (RFC 7600), and one of the transit prefix that is at no
+/// place.
 ///
 /// They are no address of any link, and none that the datapath keeps on a network. Answers to these are routed as those to the outside, so that the program
 /// at the gateway's link, which lets nothing pass to the node's own addresses, needs no exception.

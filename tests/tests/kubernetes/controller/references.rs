@@ -1,4 +1,4 @@
-//! `parametersRefs` that name definitions, and those of attachments (KEP-3698 "ParamsReady").
+//! Test `parametersRefs` that name definitions, and those of attachments.
 
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ fn a_network_is_ready_by_the_parameters_of_a_definition_of_podnet() {
     proof::of!("KEP-P1-06");
 }
 
-/// KEP-PN-R4: which reference, why, and the remedy; and nothing is written again and again.
+/// KEP-PN-R4: which reference, why, and the remedy; nothing is written twice.
 #[test]
 fn a_definition_of_another_plugin_has_a_clear_end() {
     let Some(scene) = set(testbed::test_name!()) else {

@@ -1,11 +1,11 @@
-//! References of attachments, all of which are told, and references of networks to definitions.
+//! Test references of attachments, and references of networks to definitions.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
 use super::*;
 use crate::nad::{Definition, network_parameters};
 
-/// KEP-PN-R4: an attachment is refused with each of its references, those that are wrong first.
+/// KEP-PN-R4: an attachment is refused with each reference, wrong ones first.
 #[test]
 fn each_wrong_reference_of_an_attachment_is_told() {
     let references = [
@@ -84,7 +84,7 @@ fn all_of_sixteen_wrong_references_are_told() {
     proof::of!("KEP-PN-R4");
 }
 
-/// A network with references to definitions, and definitions by name in namespace `ops`.
+/// A network that names definitions, and definitions in namespace `ops`.
 fn with_definitions(references: &str, definitions: &[(&str, &str)]) -> (Resolved, Vec<String>) {
     let spec = format!("{{provider: podnet.dev/ebpf, parametersRefs: [{references}]}}");
     let text = [

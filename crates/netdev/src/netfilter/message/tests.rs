@@ -150,7 +150,7 @@ fn what_a_guard_has_stopped_is_read_from_its_rule() {
     );
 }
 
-/// The largest table that podnet writes of mapped ports is one datagram of a socket's default buffer.
+/// The largest table of mapped ports is one datagram of a default buffer.
 ///
 /// The kernel refuses a datagram above `net.core.wmem_default`, 212992 bytes less 32.
 #[test]
