@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{IpBlock, Network, Prefix, Routing, Transport};
+use api::{CARRIED, IpBlock, Network, Prefix, Routing, Transport};
 use clap::Args;
 use cluster::brief;
 use cluster::copied::{Copied, Copier, settled, trim_all, unread};
 use futures_util::future::{join_all, select};
+use ipam::Pool;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::api::core::v1::{Container, Node as ApiNode, Pod as ApiPod, PodSpec, PodStatus};
 use kube::api::{Patch, PatchParams};
@@ -197,10 +198,13 @@ impl Scheduling {
         let Some(own) = copies.own.store.state().first().cloned() else {
             return ROUND;
         };
-        let Some(mut wanted) = self.claims(reach, copies, &world).await else {
+        let pods = copies.pods.store.state();
+        let Some(mut wanted) = self.claims(reach, copies, &world, &pods).await else {
             return PAUSE;
         };
-        let over = wanted.limit();
+        let bound = bound(&pods);
+        wanted.keep(&bound);
+        let over = wanted.limit(&bound);
         complaints.about_number(over);
         let now = Instant::now();
         let written = Written::of(&own);
@@ -227,9 +231,15 @@ impl Scheduling {
     /// Works out what the node should say.
     ///
     /// None while this node's share of addresses is not known.
-    async fn claims(&self, reach: &Reach, copies: &Copies, world: &World) -> Option<Claims> {
+    async fn claims(
+        &self,
+        reach: &Reach,
+        copies: &Copies,
+        world: &World,
+        pods: &[Arc<ApiPod>],
+    ) -> Option<Claims> {
         let mut claims = Claims::default();
-        let asked = requested(&copies.pods.store.state());
+        let asked = requested(pods);
         let nodes = copies.nodes.store.state();
         let can_take = nodes.iter().filter(|node| {
             let spec = node.spec.as_ref();
@@ -255,8 +265,11 @@ impl Scheduling {
             }
             if scheduling.addresses
                 && let Some(key) = addresses(&network.name)
+                // The pods of a network with pools that cannot be wait; those of others do not.
+                && let Ok(pools) = world::blocks::pools(network)
             {
-                let count = self.count(copies, network, asked.get(&key), &nodes)?;
+                let asked = asked.get(&key);
+                let count = self.count(copies, (network, &pools), asked, &nodes)?;
                 claims.resources.insert(key, count);
             }
         }
@@ -277,11 +290,10 @@ impl Scheduling {
     fn count(
         &self,
         copies: &Copies,
-        network: &Network,
+        (network, pools): (&Network, &[Pool]),
         asked: Option<&BTreeMap<(String, String), u64>>,
         nodes: &[String],
     ) -> Option<u64> {
-        let pools = world::blocks::pools(network).ok()?;
         let blocks: Vec<Prefix> = copies
             .blocks
             .store
@@ -310,7 +322,7 @@ impl Scheduling {
         };
         let count = Count {
             network: &network.name,
-            pools: &pools,
+            pools,
             blocks: (network.routing != Routing::Node).then_some(blocks.as_slice()),
             free: &ledger.free(network),
             held: asked.into_iter().flatten().map(of_pod).sum(),
@@ -347,21 +359,70 @@ fn requested(pods: &[Arc<ApiPod>]) -> BTreeMap<String, BTreeMap<(String, String)
             continue;
         };
         let name = (pod.namespace().unwrap_or_default(), pod.name_any());
-        let requests = |container: &Container| {
-            let resources = container.resources.clone();
-            resources.and_then(|it| it.requests).unwrap_or_default()
-        };
-        let mut sums: BTreeMap<String, u64> = BTreeMap::new();
-        for (key, quantity) in spec.containers.iter().flat_map(requests) {
-            let amount = amount(&quantity.0).unwrap_or(0);
-            let sum = sums.entry(key).or_default();
-            *sum = sum.saturating_add(amount);
-        }
-        for (key, sum) in sums {
+        for (key, sum) in of_pod(spec) {
             all.entry(key).or_default().insert(name.clone(), sum);
         }
     }
     all
+}
+
+/// Returns the requests of a pod as the scheduler counts them.
+///
+/// They are those of all containers and sidecars together, or, where that is more, of an init container with
+/// the sidecars before it (Kubernetes, "Sidecar Containers", resource sharing).
+fn of_pod(spec: &PodSpec) -> BTreeMap<String, u64> {
+    let requests = |container: &Container| -> Vec<(String, u64)> {
+        let resources = container.resources.as_ref();
+        let requests = resources.and_then(|it| it.requests.as_ref());
+        let amounts = requests.into_iter().flatten();
+        let amounts = amounts.map(|(key, it)| (key.clone(), amount(&it.0).unwrap_or(0)));
+        amounts.collect()
+    };
+    let mut running: BTreeMap<String, u64> = BTreeMap::new();
+    let mut most: BTreeMap<String, u64> = BTreeMap::new();
+    for init in spec.init_containers.iter().flatten() {
+        let is_sidecar = init.restart_policy.as_deref() == Some("Always");
+        for (key, amount) in requests(init) {
+            let before = running.get(&key).copied().unwrap_or(0);
+            let together = before.saturating_add(amount);
+            if is_sidecar {
+                running.insert(key.clone(), together);
+            }
+            let most = most.entry(key).or_default();
+            *most = together.max(*most);
+        }
+    }
+    for (key, amount) in spec.containers.iter().flat_map(requests) {
+        let sum = running.entry(key).or_default();
+        *sum = sum.saturating_add(amount);
+    }
+    for (key, sum) in running {
+        let most = most.entry(key).or_default();
+        *most = sum.max(*most);
+    }
+    most
+}
+
+/// Collects what pods that have not ended were bound by.
+fn bound(pods: &[Arc<ApiPod>]) -> Claims {
+    let mut bound = Claims::default();
+    for (key, of_pods) in requested(pods) {
+        let sum = of_pods.into_values().fold(0, u64::saturating_add);
+        bound.resources.insert(key, sum);
+    }
+    let lives = |pod: &&Arc<ApiPod>| {
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        !matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    for pod in pods.iter().filter(lives) {
+        let spec = pod.spec.as_ref();
+        let selector = spec.and_then(|spec| spec.node_selector.as_ref());
+        let labels = selector.into_iter().flatten();
+        let labels = labels.filter(|(_, value)| *value == CARRIED);
+        bound.labels.extend(labels.map(|(key, _)| key.clone()));
+    }
+    bound
 }
 
 /// Keeps of this node's object what its agent writes.
@@ -397,7 +458,7 @@ fn trim_node(node: &mut ApiNode) {
     });
 }
 
-/// Keeps of a pod its requests of resources that agents write.
+/// Keeps of a pod its requests and selectors of what agents write.
 fn trim_pod(pod: &mut ApiPod) {
     trim_all(pod);
     let phase = pod.status.take().and_then(|status| status.phase);
@@ -405,23 +466,28 @@ fn trim_pod(pod: &mut ApiPod) {
         phase,
         ..PodStatus::default()
     });
-    let containers = pod.spec.take().map(|spec| spec.containers);
-    let kept = containers
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|container| {
-            let mut requests = container.resources?.requests?;
-            requests.retain(|key, _| is_resource(key));
-            (!requests.is_empty()).then(|| Container {
-                resources: Some(ResourceRequirements {
-                    requests: Some(requests),
-                    ..ResourceRequirements::default()
-                }),
-                ..Container::default()
-            })
-        });
+    let kept = |container: Container| {
+        let mut requests = container.resources?.requests?;
+        requests.retain(|key, _| is_resource(key));
+        (!requests.is_empty()).then(|| Container {
+            restart_policy: container.restart_policy,
+            resources: Some(ResourceRequirements {
+                requests: Some(requests),
+                ..ResourceRequirements::default()
+            }),
+            ..Container::default()
+        })
+    };
+    let spec = pod.spec.take().unwrap_or_default();
+    let selector = spec.node_selector.map(|mut selector| {
+        selector.retain(|key, _| is_label(key));
+        selector
+    });
+    let inits = spec.init_containers.unwrap_or_default();
     pod.spec = Some(PodSpec {
-        containers: kept.collect(),
+        containers: spec.containers.into_iter().filter_map(kept).collect(),
+        init_containers: Some(inits.into_iter().filter_map(kept).collect()),
+        node_selector: selector,
         ..PodSpec::default()
     });
 }

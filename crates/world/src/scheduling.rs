@@ -35,7 +35,10 @@ impl Needs {
                 *sum = sum.saturating_add(amount);
             }
         };
-        if network.scheduling.addresses {
+        // One that brings its addresses takes none of those that are counted.
+        let options = &attachment.options;
+        let brings = !options.ips.is_empty() || options.ipam_claim_reference.is_some();
+        if network.scheduling.addresses && !brings {
             add(addresses(&network.name), 1);
         }
         if network.scheduling.bandwidth {

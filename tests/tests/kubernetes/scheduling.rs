@@ -282,6 +282,18 @@ fn pods_are_bound_where_their_networks_have_addresses_and_rates_and_wait_elsewhe
         until_pending(&client, wait, "didn't match Pod's node affinity/selector").await;
     });
 
+    // Labels by which pods are bound stay with them: a kubelet would end the pods without.
+    for space in ["sched-pods", "sched-wait"] {
+        let space = format!("--namespace={space}");
+        one.kubectl(&[
+            "delete",
+            "pods",
+            "--all",
+            &space,
+            "--force",
+            "--grace-period=0",
+        ]);
+    }
     // While no agent is there its networks stop to ask, and one goes: the next agent removes what is stale.
     schedule(&one, blue, &Value::Null);
     one.kubectl(&["delete", "podnetwork", wired, lost, "--wait=false"]);

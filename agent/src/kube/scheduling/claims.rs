@@ -32,17 +32,42 @@ pub(super) struct Claims {
 }
 
 impl Claims {
+    /// Keeps what pods that are bound to the node were bound by.
+    ///
+    /// A kubelet that starts admits all its pods again, and ends those whose node selector or requests the Node
+    /// does not satisfy any more. So a label stays while such a pod selects it, and no amount is less than the
+    /// sum of requests; a resource that is absent is not looked at.
+    pub(super) fn keep(&mut self, bound: &Self) {
+        self.labels.extend(bound.labels.iter().cloned());
+        for (key, amount) in &mut self.resources {
+            let asked = bound.resources.get(key).copied().unwrap_or(0);
+            *amount = asked.max(*amount);
+        }
+    }
+
     /// Removes keys over [`KEYS_MAX`], last names first; returns their number.
     ///
-    /// Pods that need one of those stay pending.
-    pub(super) fn limit(&mut self) -> usize {
+    /// Those of `bound` pods go last. Pods that need a removed one stay pending.
+    pub(super) fn limit(&mut self, bound: &Self) -> usize {
         let mut over = 0;
         while self.labels.len() > KEYS_MAX {
-            self.labels.pop_last();
+            let mut free = self.labels.iter().rev();
+            let last = free.find(|key| !bound.labels.contains(*key)).cloned();
+            match last {
+                Some(key) => self.labels.remove(&key),
+                None => self.labels.pop_last().is_some(),
+            };
             over += 1;
         }
         while self.resources.len() > KEYS_MAX {
-            self.resources.pop_last();
+            let mut free = self.resources.keys().rev();
+            let last = free
+                .find(|key| !bound.resources.contains_key(*key))
+                .cloned();
+            match last {
+                Some(key) => self.resources.remove(&key).is_some(),
+                None => self.resources.pop_last().is_some(),
+            };
             over += 1;
         }
         over

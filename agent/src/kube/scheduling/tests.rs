@@ -37,6 +37,41 @@ fn pods_that_run_count_by_what_all_their_containers_ask_for() {
 }
 
 #[test]
+fn init_containers_and_selectors_of_pods_count_as_the_kubelet_reads_them() {
+    let blue = "addresses.podnet.dev/blue";
+    let with = |amount: &str, more: serde_json::Value| {
+        let mut container = container(&json!({blue: amount}));
+        let fields = container.as_object_mut().unwrap();
+        fields.extend(more.as_object().unwrap().clone());
+        container
+    };
+    let object = |phase: &str| {
+        json!({
+            "metadata": {"namespace": "shop", "name": "a"},
+            "spec": {
+                "containers": [with("1", json!({}))],
+                "initContainers": [
+                    with("1", json!({"restartPolicy": "Always"})),
+                    with("4", json!({})),
+                    with("2", json!({})),
+                ],
+                "nodeSelector": {"network.podnet.dev/blue": "true", "disk": "fast"},
+            },
+            "status": {"phase": phase},
+        })
+    };
+    let read = |object: serde_json::Value| {
+        let mut pod: ApiPod = serde_json::from_value(object).unwrap();
+        trim_pod(&mut pod);
+        Arc::new(pod)
+    };
+    let found = bound(&[read(object("Running"))]);
+    assert_eq!(found.resources, BTreeMap::from([(blue.to_owned(), 5)]));
+    assert_eq!(found.labels, ["network.podnet.dev/blue".to_owned()].into());
+    assert_eq!(bound(&[read(object("Failed"))]), Claims::default());
+}
+
+#[test]
 fn the_rate_of_an_uplink_is_a_name_and_whole_megabits() {
     assert_eq!(
         uplink_bandwidth("eth1=10000"),

@@ -98,12 +98,33 @@ fn a_node_has_a_bounded_number_of_labels_and_resources() {
         many.resources
             .insert(format!("addresses.podnet.dev/n{index:03}"), 1);
     }
-    assert_eq!(many.limit(), 6);
+    let bound = claims(&["network.podnet.dev/n066"], &[]);
+    assert_eq!(many.limit(&bound), 6);
+    assert!(
+        many.labels.contains("network.podnet.dev/n066"),
+        "a pod selects it"
+    );
     assert_eq!(
         (many.labels.len(), many.resources.len()),
         (KEYS_MAX, KEYS_MAX)
     );
-    assert_eq!(many.limit(), 0);
+    assert_eq!(many.limit(&bound), 0);
+}
+
+/// A kubelet that starts would end the pods.
+#[test]
+fn what_pods_are_bound_by_stays_while_they_are_there() {
+    let bound = claims(&[CARRIES], &[(BLUE, 5), ("addresses.podnet.dev/red", 2)]);
+    let mut less = claims(&[], &[(BLUE, 3)]);
+    less.keep(&bound);
+    assert_eq!(
+        less,
+        claims(&[CARRIES], &[(BLUE, 5)]),
+        "red does not ask any more"
+    );
+    let mut more = claims(&[CARRIES], &[(BLUE, 9)]);
+    more.keep(&bound);
+    assert_eq!(more, claims(&[CARRIES], &[(BLUE, 9)]));
 }
 
 fn total(prefix: &str, nodes: usize, blocks: &[&str]) -> Vec<u64> {

@@ -75,6 +75,13 @@ fn a_pod_asks_for_the_addresses_and_rates_that_its_networks_have_counted() {
     let own = json!([{"name": "by-attachment", "bandwidth": {"egressRate": 7_000_000, "egressBurst": 1_000_000}}]);
     assert_eq!(limits(&own.to_string()), of("1", "7"), "the pod's own");
     assert_eq!(limits("plain"), Value::Null, "nothing is counted");
+    let claimed = json!([{"name": "blue", "ipam-claim-reference": "vm"}]).to_string();
+    let asked = limits(&claimed);
+    assert_eq!(
+        asked,
+        json!({"bandwidth.podnet.dev/eth1": "2"}),
+        "the claim has its address"
+    );
     proof::of!("PAIN-SCH-1");
 }
 
