@@ -115,7 +115,7 @@ fn pods_are_attached_while_the_api_server_is_away() {
     });
     refused
         .fails_with(11)
-        .names(&["podnetworks", "try again later"]);
+        .names(&["the cluster's networks yet", "(Connect)", "try again later"]);
     assert_eq!(s.node.http("/readyz").map(|(status, _)| status), Some(503));
     s.del(&first, "web", &web).silent();
     assert_eq!(first.links(), [""; 0]);

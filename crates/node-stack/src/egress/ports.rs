@@ -26,8 +26,9 @@ pub const PORTS: &str = "podnet-ports";
 /// They are the dummy address of IPv4, which no host has (RFC 7600), and one of the transit prefix that is at no
 /// place.
 ///
-/// They are no address of any link, and none that the datapath keeps on a network. Answers to these are routed as those to the outside, so that the program
-/// at the gateway's link, which lets nothing pass to the node's own addresses, needs no exception.
+/// They are no address of any link, and none that the datapath keeps on a network. Answers to these are routed as
+/// those to the outside, so that the program at the gateway's link, which lets nothing pass to the node's own
+/// addresses, needs no exception.
 const NODE_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 const NODE_V6: Ipv6Addr = Ipv6Addr::new(0xfd70, 0x6f64, 0x6e65, 0x7400, 0xffff, 0, 0, 0);
 
