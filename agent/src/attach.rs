@@ -251,7 +251,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
                 None => return Ok(()),
             }
         };
-        self.tables.reconcile_port(&record)?;
+        self.tables.reconcile(record.network.id)?;
         self.ports.unmake(&record).await?;
         reached("del.torn-down");
         self.book.erase(key).await?;
@@ -332,7 +332,7 @@ fn go_live(
         ..record
     };
     book.ledger().set_live(&added);
-    tables.reconcile_port(&added)?;
+    tables.reconcile(added.network.id)?;
     reached("add.live");
     let saved = book.submit(&added)?;
     Ok((added, saved))

@@ -147,11 +147,11 @@ pub trait Tables: Send + Sync + 'static {
     /// As there.
     fn reset_port_counters(&self, port_id: u16) -> Result<(), DatapathError>;
 
-    /// [`Reconciler::reconcile_port`].
+    /// [`Reconciler::reconcile`].
     ///
     /// # Errors
     /// As there.
-    fn reconcile_port(&self, record: &Attachment) -> Result<(), DatapathError>;
+    fn reconcile(&self, network: u32) -> Result<(), DatapathError>;
 
     /// [`Reconciler::reconcile_everything`].
     ///
@@ -321,8 +321,8 @@ impl Tables for Reconciler {
         self.reset_port_counters(port_id)
     }
 
-    fn reconcile_port(&self, record: &Attachment) -> Result<(), DatapathError> {
-        self.reconcile_port(record)
+    fn reconcile(&self, network: u32) -> Result<(), DatapathError> {
+        self.reconcile(network)
     }
 
     fn reconcile_everything(&self) -> Result<(), DatapathError> {

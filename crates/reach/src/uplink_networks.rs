@@ -404,7 +404,8 @@ impl UplinkNetworks {
     fn networks_on_wires(&self) -> Vec<NetworkFacts> {
         let ledger = self.book.ledger();
         let mut networks: BTreeMap<u32, &NetworkFacts> = BTreeMap::new();
-        for facts in ledger.networks() {
+        for entry in ledger.entries() {
+            let facts = &entry.record.network;
             if facts.wire.is_some() {
                 networks.entry(facts.id).or_insert(facts);
             }

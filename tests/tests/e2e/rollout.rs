@@ -140,7 +140,7 @@ fn a_rollout_of_the_agents_is_not_noticed_by_the_cluster() {
     assert_eq!(slices(&corner), before, "endpoints have changed");
     let (received, sent) = answered(&said).unwrap_or_else(|| unreachable!("{said}"));
     println!("{sent} packets were sent from node to node in the rollout, {received} answered");
-    assert!(sent > 100, "{said}");
+    assert!(sent > 50, "{said}");
     assert_eq!(received, sent, "packets were lost");
     proof::of!("CNI-ST-05");
 }

@@ -17,13 +17,13 @@ async fn tables_lead_to_a_port_while_it_is_there_and_before_its_pod_can_send() {
             // Before the port counts for its new holder.
             "tables.reset",
             "ports.make",
-            "tables.port",
+            "tables.reconcile",
             "ports.make: pod's end",
             "ports.activate",
         ];
         assert_eq!(added, expected);
         let expected = [
-            "tables.port",
+            "tables.reconcile",
             "ports.unmake",
             "reach.release",
             "giver.released",
@@ -52,7 +52,7 @@ async fn a_start_flips_to_tables_that_are_complete_and_removes_after_that() {
         "ports.repair",
         "reach.mend",
         "tables.activate",
-        "tables.port",
+        "tables.reconcile",
         "ports.unmake",
         "reach.release",
         "giver.released",
@@ -72,7 +72,10 @@ async fn a_port_whose_link_is_gone_goes_out_of_promotions_and_tables_at_once() {
     let ifindex = engine.book.record(&key()).unwrap().host.ifindex;
     scene.kernel.expect(None);
     engine.link_removed(ifindex);
-    assert_eq!(scene.kernel.expect(None), ["ports.lost", "tables.port"]);
+    assert_eq!(
+        scene.kernel.expect(None),
+        ["ports.lost", "tables.reconcile"]
+    );
     let things = scene.kernel.things();
     assert!(things.tables.values().all(BTreeSet::is_empty));
 }
@@ -140,7 +143,7 @@ async fn a_port_whose_record_is_refused_is_never_in_the_tables_and_its_pods_end_
     let calls = scene.kernel.expect(None);
     let made = calls.iter().position(|name| *name == "ports.make").unwrap();
     // It is undone at once.
-    assert_eq!(calls[made + 1..], ["tables.port", "ports.unmake"]);
+    assert_eq!(calls[made + 1..], ["tables.reconcile", "ports.unmake"]);
 }
 
 /// A start finds the ends of a shaper in the record alone.
