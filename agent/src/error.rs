@@ -73,8 +73,8 @@ pub enum AgentError {
     },
     /// Host ports are asked for in the pod's list.
     #[error(
-        "unsupported portMappings: host port {host} to {container}: podnet maps host ports of a pod's list on \
-         networks with egress Masquerade: use one, or remove the mapping from the pod's list"
+        "unsupported portMappings: host port {host} to {container}: a pod's list, which Pod Security does not \
+         look at, gets none: remove the mapping, and write hostPort in the container"
     )]
     HostPortOfList {
         /// Port of the node.

@@ -211,7 +211,7 @@ impl Native {
         if is_primary {
             refuse_unsupported(asked.conf)?;
         }
-        let mut host_ports = host_ports::of_list(&self.network, &options.port_mappings)?;
+        let mut host_ports = host_ports::of_list(&options.port_mappings)?;
         if is_primary && !by_plugin {
             let of_runtime = &asked.conf.runtime.port_mappings;
             host_ports.extend(host_ports::of_runtime(&self.network, of_runtime)?);

@@ -8,26 +8,21 @@ use book::host_ports::{HostPort, HostProtocol};
 
 use crate::error::AgentError;
 
-/// Host ports of an element of the pod's list.
+/// Refuses host ports of an element of the pod's list.
+///
+/// A list is an annotation, which Pod Security does not look at, and ports without a socket, as those of Services,
+/// could be another tenant's.
 ///
 /// # Errors
-/// Nothing maps them on this network, or not these.
-pub(super) fn of_list(
-    network: &Network,
-    mappings: &[selection::PortMapping],
-) -> Result<Vec<HostPort>, AgentError> {
-    if let Some(mapping) = mappings.first().filter(|_| !has_ports(network)) {
-        return Err(AgentError::HostPortOfList {
+/// There are some.
+pub(super) fn of_list(mappings: &[selection::PortMapping]) -> Result<Vec<HostPort>, AgentError> {
+    match mappings.first() {
+        None => Ok(Vec::new()),
+        Some(mapping) => Err(AgentError::HostPortOfList {
             host: mapping.host_port,
             container: mapping.container_port,
-        });
+        }),
     }
-    let checked = mappings.iter().map(|mapping| {
-        let protocol = mapping.protocol.as_str();
-        let ports = (mapping.host_port, mapping.container_port);
-        checked(ports, protocol, mapping.host_ip)
-    });
-    checked.collect()
 }
 
 /// Host ports that the runtime asks for.
@@ -131,26 +126,31 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_mapped_on_networks_with_a_gateway_alone() {
+    fn ports_of_a_list_are_refused_and_those_of_a_runtime_need_a_gateway() {
         let mapping = selection::PortMapping {
             host_port: 8080,
             container_port: 80,
             protocol: Protocol::Udp,
             host_ip: None,
         };
-        let plain = book::samples::network("blue", api::Mode::L3, &[("10.0.0.0/24", "")]);
-        let refused = of_list(&plain, std::slice::from_ref(&mapping));
+        let refused = of_list(&[mapping]);
         assert!(matches!(refused, Err(AgentError::HostPortOfList { .. })));
-        let uplink = Network {
-            egress: Egress::Uplink,
-            ..plain.clone()
+        assert_eq!(of_list(&[]).unwrap(), []);
+        let plain = book::samples::network("blue", api::Mode::L3, &[("10.0.0.0/24", "")]);
+        let asked = cni_spec::PortMapping {
+            host_port: 8080,
+            container_port: 80,
+            protocol: "udp".to_owned(),
+            host_ip: None,
         };
-        assert!(of_list(&uplink, std::slice::from_ref(&mapping)).is_err());
+        let asked = std::slice::from_ref(&asked);
+        let refused = of_runtime(&plain, asked);
+        assert!(matches!(refused, Err(AgentError::HostPortOfRuntime { .. })));
         let gateway = Network {
             egress: Egress::Masquerade,
             ..plain
         };
-        let mapped = of_list(&gateway, &[mapping]).unwrap();
+        let mapped = of_runtime(&gateway, asked).unwrap();
         assert_eq!(mapped, [port(HostProtocol::Udp, 8080)]);
     }
 }
