@@ -211,11 +211,11 @@ impl Native {
         if is_primary {
             refuse_unsupported(asked.conf)?;
         }
-        let mut host_ports = host_ports::of_list(&options.port_mappings)?;
-        if is_primary && !by_plugin {
-            let of_runtime = &asked.conf.runtime.port_mappings;
-            host_ports.extend(host_ports::of_runtime(&self.network, of_runtime)?);
-        }
+        let host_ports = if is_primary && !by_plugin {
+            host_ports::of_runtime(&self.network, &asked.conf.runtime.port_mappings)?
+        } else {
+            Vec::new()
+        };
         if explicit && !self.supplies_default(true) && !self.supplies_default(false) {
             return Err(AgentError::NoGateway {
                 network: self.network.name.clone(),
@@ -375,6 +375,14 @@ impl Native {
 
 /// Refuses options that podnet does not have, rather than serve half a request.
 fn refuse_options(options: &AttachmentOptions) -> Result<(), AgentError> {
+    // A list is an annotation, which Pod Security does not look at, and ports without a socket, as those of
+    // Services, could be another tenant's.
+    if let Some(mapping) = options.port_mappings.first() {
+        return Err(AgentError::HostPortOfList {
+            host: mapping.host_port,
+            container: mapping.container_port,
+        });
+    }
     if let Some(guid) = options.infiniband_guid {
         return Err(AgentError::InfiniBand {
             guid: guid.to_string(),

@@ -120,7 +120,7 @@ impl Machine {
 }
 
 /// The architecture of this machine, as images name it.
-pub(crate) fn own_architecture() -> &'static str {
+pub fn own_architecture() -> &'static str {
     let own = std::env::consts::ARCH;
     TARGETS
         .iter()

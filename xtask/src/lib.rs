@@ -35,6 +35,9 @@ mod tidy;
 mod vm;
 pub mod workspace;
 
+pub use cross::own_architecture;
+pub use vm::kernel_version;
+
 use std::process::ExitCode;
 
 use anyhow::Result;

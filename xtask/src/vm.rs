@@ -25,6 +25,7 @@ use crate::test::{PRIVILEGED, Place, Report, Tally, release_tests};
 use crate::{install, workspace};
 
 pub(crate) use self::initramfs::shared_libraries;
+pub use self::kernel::version as kernel_version;
 
 /// Packages whose integration tests need a kernel to test against.
 ///

@@ -9,7 +9,7 @@ use crate::error::AgentError;
 
 /// Refuses ports at which a program of the node listens.
 ///
-/// A pod's list is no permission to take the node's own services away from their users.
+/// A pod must not take the node's own services away from their users.
 ///
 /// # Errors
 /// A port is in use, or is of no address of the node.

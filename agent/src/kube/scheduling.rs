@@ -240,6 +240,13 @@ impl Scheduling {
     ) -> Option<Claims> {
         let mut claims = Claims::default();
         let asked = requested(pods);
+        let mut blocks: BTreeMap<String, Vec<Prefix>> = BTreeMap::new();
+        for block in copies.blocks.store.state() {
+            if let Ok(prefix) = block.spec.cidr.parse() {
+                let of_network = blocks.entry(block.spec.network.clone()).or_default();
+                of_network.push(prefix);
+            }
+        }
         let nodes = copies.nodes.store.state();
         let can_take = nodes.iter().filter(|node| {
             let spec = node.spec.as_ref();
@@ -268,8 +275,9 @@ impl Scheduling {
                 // The pods of a network with pools that cannot be wait; those of others do not.
                 && let Ok(pools) = world::blocks::pools(network)
             {
+                let taken = blocks.get(&network.name).map_or(&[][..], Vec::as_slice);
                 let asked = asked.get(&key);
-                let count = self.count(copies, (network, &pools), asked, &nodes)?;
+                let count = self.count((network, &pools), taken, asked, &nodes)?;
                 claims.resources.insert(key, count);
             }
         }
@@ -289,19 +297,11 @@ impl Scheduling {
     /// None while the node's share of them is not known.
     fn count(
         &self,
-        copies: &Copies,
         (network, pools): (&Network, &[Pool]),
+        blocks: &[Prefix],
         asked: Option<&BTreeMap<(String, String), u64>>,
         nodes: &[String],
     ) -> Option<u64> {
-        let blocks: Vec<Prefix> = copies
-            .blocks
-            .store
-            .state()
-            .iter()
-            .filter(|block| block.spec.network == network.name)
-            .filter_map(|block| block.spec.cidr.parse().ok())
-            .collect();
         let ledger = self.home.book.ledger();
         ledger.share_of(&network.name)?;
         let mut held: BTreeMap<(String, String), u64> = BTreeMap::new();
@@ -323,7 +323,7 @@ impl Scheduling {
         let count = Count {
             network: &network.name,
             pools,
-            blocks: (network.routing != Routing::Node).then_some(blocks.as_slice()),
+            blocks: (network.routing != Routing::Node).then_some(blocks),
             free: &ledger.free(network),
             held: asked.into_iter().flatten().map(of_pod).sum(),
             nodes,
@@ -341,23 +341,22 @@ fn asking(world: &World) -> impl Iterator<Item = &Network> {
         .filter(|network| network.scheduling.is_any())
 }
 
+/// Lists the pods that have not ended.
+fn living(pods: &[Arc<ApiPod>]) -> impl Iterator<Item = (&ApiPod, &PodSpec)> {
+    let living = pods.iter().filter(|pod| {
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        !matches!(phase, Some("Succeeded" | "Failed"))
+    });
+    living.filter_map(|pod| Some((pod.as_ref(), pod.spec.as_ref()?)))
+}
+
 /// Collects requests of pods, by resource and by namespace and name.
 ///
 /// Pods that have ended ask for nothing.
 fn requested(pods: &[Arc<ApiPod>]) -> BTreeMap<String, BTreeMap<(String, String), u64>> {
     let mut all: BTreeMap<String, BTreeMap<(String, String), u64>> = BTreeMap::new();
-    for pod in pods {
-        let phase = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_deref());
-        let Some(spec) = pod
-            .spec
-            .as_ref()
-            .filter(|_| !matches!(phase, Some("Succeeded" | "Failed")))
-        else {
-            continue;
-        };
+    for (pod, spec) in living(pods) {
         let name = (pod.namespace().unwrap_or_default(), pod.name_any());
         for (key, sum) in of_pod(spec) {
             all.entry(key).or_default().insert(name.clone(), sum);
@@ -410,15 +409,8 @@ fn bound(pods: &[Arc<ApiPod>]) -> Claims {
         let sum = of_pods.into_values().fold(0, u64::saturating_add);
         bound.resources.insert(key, sum);
     }
-    let lives = |pod: &&Arc<ApiPod>| {
-        let status = pod.status.as_ref();
-        let phase = status.and_then(|status| status.phase.as_deref());
-        !matches!(phase, Some("Succeeded" | "Failed"))
-    };
-    for pod in pods.iter().filter(lives) {
-        let spec = pod.spec.as_ref();
-        let selector = spec.and_then(|spec| spec.node_selector.as_ref());
-        let labels = selector.into_iter().flatten();
+    for (_, spec) in living(pods) {
+        let labels = spec.node_selector.iter().flatten();
         let labels = labels.filter(|(_, value)| *value == CARRIED);
         bound.labels.extend(labels.map(|(key, _)| key.clone()));
     }

@@ -2,28 +2,11 @@
 
 use std::net::IpAddr;
 
-use api::selection::{self, Protocol};
+use api::selection::Protocol;
 use api::{Egress, Network};
 use book::host_ports::{HostPort, HostProtocol};
 
 use crate::error::AgentError;
-
-/// Refuses host ports of an element of the pod's list.
-///
-/// A list is an annotation, which Pod Security does not look at, and ports without a socket, as those of Services,
-/// could be another tenant's.
-///
-/// # Errors
-/// There are some.
-pub(super) fn of_list(mappings: &[selection::PortMapping]) -> Result<Vec<HostPort>, AgentError> {
-    match mappings.first() {
-        None => Ok(Vec::new()),
-        Some(mapping) => Err(AgentError::HostPortOfList {
-            host: mapping.host_port,
-            container: mapping.container_port,
-        }),
-    }
-}
 
 /// Host ports that the runtime asks for.
 ///
@@ -97,15 +80,6 @@ fn checked(
 mod tests {
     use super::*;
 
-    fn port(protocol: HostProtocol, host_port: u16) -> HostPort {
-        HostPort {
-            protocol,
-            host_ip: None,
-            host_port,
-            container_port: 80,
-        }
-    }
-
     #[test]
     fn mappings_that_podnet_cannot_make_are_refused_by_their_reason() {
         let cases: [(u16, &str, &str, &str); 5] = [
@@ -126,16 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_a_list_are_refused_and_those_of_a_runtime_need_a_gateway() {
-        let mapping = selection::PortMapping {
-            host_port: 8080,
-            container_port: 80,
-            protocol: Protocol::Udp,
-            host_ip: None,
-        };
-        let refused = of_list(&[mapping]);
-        assert!(matches!(refused, Err(AgentError::HostPortOfList { .. })));
-        assert_eq!(of_list(&[]).unwrap(), []);
+    fn ports_of_a_runtime_need_a_gateway() {
         let plain = book::samples::network("blue", api::Mode::L3, &[("10.0.0.0/24", "")]);
         let asked = cni_spec::PortMapping {
             host_port: 8080,
@@ -151,6 +116,12 @@ mod tests {
             ..plain
         };
         let mapped = of_runtime(&gateway, asked).unwrap();
-        assert_eq!(mapped, [port(HostProtocol::Udp, 8080)]);
+        let expected = HostPort {
+            protocol: HostProtocol::Udp,
+            host_ip: None,
+            host_port: 8080,
+            container_port: 80,
+        };
+        assert_eq!(mapped, [expected]);
     }
 }

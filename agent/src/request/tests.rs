@@ -36,6 +36,20 @@ fn a_repeated_request_is_known_in_whatever_order_its_maps_come() {
 }
 
 #[test]
+fn host_ports_of_a_list_are_refused() {
+    let mut options = AttachmentOptions::default();
+    refuse_options(&options).unwrap();
+    options.port_mappings.push(api::selection::PortMapping {
+        host_port: 8080,
+        container_port: 80,
+        protocol: api::selection::Protocol::Udp,
+        host_ip: None,
+    });
+    let refused = refuse_options(&options);
+    assert!(matches!(refused, Err(AgentError::HostPortOfList { .. })));
+}
+
+#[test]
 fn another_request_has_another_digest() {
     let base = r#"{"cniVersion":"1.1.0","name":"n","podNetwork":"blue"}"#;
     let digests = [

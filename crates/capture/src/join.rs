@@ -219,7 +219,8 @@ fn head(drop: &DropEvent) -> &[u8] {
 
 /// True if a drop can be of this frame.
 ///
-/// The frame has none yet, and both begin with the same MAC addresses. /// Only what the kernel refuses to deliver is dropped after a program has written new addresses.
+/// The frame has none yet, and both begin with the same MAC addresses.
+/// Only what the kernel refuses to deliver is dropped after a program has written new addresses.
 fn is_of(drop: &DropEvent, judged: &Judged) -> bool {
     const ADDRESSES: usize = 12;
     let mut both = judged.frame.bytes.iter().zip(head(drop)).take(ADDRESSES);

@@ -136,12 +136,11 @@ enum Rule {
 impl Rule {
     const fn chain(&self) -> &'static str {
         match self {
-            Self::From(_) => POSTROUTING,
+            Self::From(_) | Self::FromOwn(..) => POSTROUTING,
             Self::To(_) | Self::Out => LEAVING,
             Self::ToOwn(chain) => chain,
             Self::ToPorts(_) => PREROUTING,
             Self::NotLoopback(_) | Self::Forward(_) => PORTS,
-            Self::FromOwn(..) => POSTROUTING,
             Self::Limit(_) => chain_of(Limit::BOUND),
             Self::Guard(guard) => chain_of(guard.bound),
         }
@@ -178,11 +177,10 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::From(prefix) => write!(f, "pods {prefix}"),
-            Self::To(prefix) => write!(f, "not to {prefix}"),
+            Self::To(prefix) | Self::NotLoopback(prefix) => write!(f, "not to {prefix}"),
             Self::Out => f.write_str("with an address of the node"),
             Self::ToOwn(_) => f.write_str("to addresses of the node"),
             Self::ToPorts(link) => write!(f, "in by {link}"),
-            Self::NotLoopback(prefix) => write!(f, "not to {prefix}"),
             Self::Forward(forward) => forward.fmt(f),
             Self::FromOwn(links, source) => write!(f, "of the node out by {links} from {source}"),
             Self::Limit(limit) => limit.fmt(f),

@@ -1,7 +1,7 @@
 //! `cargo xtask cluster tour`: runs the commands of docs/tour.md.
 //!
-//! What they print is compared with the page. //! The page is what a person does with a cluster of two nodes, from installation to removal. Its commands run in
-//! one shell, so that variables stay.
+//! What they print is compared with the page, which is what a person does with a cluster of two nodes, from
+//! installation to removal. The commands run in one shell, so that variables stay.
 
 mod page;
 
@@ -16,7 +16,7 @@ use testbed::pki::Pki;
 use self::page::{Page, Step};
 use super::place::{self, CONTROL};
 use super::{Cni, Up, binaries, kubernetes, node, test, up};
-use xtask::step::{execute, say, show};
+use xtask::step::{execute, say};
 use xtask::workspace;
 
 const PAGE: &str = "docs/tour.md";
@@ -87,16 +87,7 @@ fn plugin() -> Result<PathBuf> {
     let folder = workspace::target().join("tour");
     let mut build = workspace::cargo(["xtask", "kubectl-plugin", "--output"]);
     execute(build.arg(&folder))?;
-    Ok(folder.join(golang_name()))
-}
-
-/// The name of this machine's architecture, as folders of the plugin have it.
-const fn golang_name() -> &'static str {
-    if cfg!(target_arch = "aarch64") {
-        "arm64"
-    } else {
-        "amd64"
-    }
+    Ok(folder.join(xtask::own_architecture()))
 }
 
 /// Runs all commands, and returns what each has printed.
@@ -119,9 +110,7 @@ fn take(page: &Page<'_>, plugin: &Path) -> Result<Vec<String>> {
         .env("KUBECONFIG", Pki::open(&place::pki()).kubeconfig("admin"))
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
-    let output = command
-        .output()
-        .with_context(|| format!("cannot start `{}`", show(&Command::new("nsenter"))))?;
+    let output = command.output().context("cannot start nsenter")?;
     outputs(&String::from_utf8_lossy(&output.stdout), page)
 }
 

@@ -37,11 +37,7 @@ pub(super) fn build(
     end: Option<Duration>,
 ) -> Result<PathBuf> {
     let path = kernel.dir.join("initramfs.cpio");
-    let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
-    let mut pack = Pack {
-        archive: Archive::new(BufWriter::new(file)),
-        libraries: BTreeSet::new(),
-    };
+    let mut pack = Pack::create(&path)?;
     pack.system(INIT).context("the initramfs' own files")?;
     let names: String = parts
         .iter()
@@ -82,11 +78,7 @@ pub(super) fn build(
 /// Its root is that of the machine outside, and it runs `command` there, a line of the shell.
 pub(super) fn of_cluster(kernel: &Kernel, command: &str) -> Result<PathBuf> {
     let path = kernel.dir.join("cluster.cpio");
-    let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
-    let mut pack = Pack {
-        archive: Archive::new(BufWriter::new(file)),
-        libraries: BTreeSet::new(),
-    };
+    let mut pack = Pack::create(&path)?;
     pack.system(CLUSTER).context("the initramfs' own files")?;
     pack.list("podnet/command", &format!("{command}\n"))?;
     pack.modules(kernel, &modules::of_cluster(&kernel.modules)?)?;
@@ -101,6 +93,14 @@ struct Pack {
 }
 
 impl Pack {
+    fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+        Ok(Self {
+            archive: Archive::new(BufWriter::new(file)),
+            libraries: BTreeSet::new(),
+        })
+    }
+
     fn system(&mut self, init: &str) -> Result<()> {
         self.archive.character("dev/console", 5, 1)?;
         for dir in [

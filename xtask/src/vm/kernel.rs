@@ -52,17 +52,20 @@ impl Kernel {
     /// `cmpxchg16b`, which the slab allocator uses where it is offered, made one boot in four of Linux
     /// 6.12 fault (58 of 58 were good without); five-level paging makes 6.12 and newer fault, too.
     pub(crate) fn cpu(&self) -> &'static str {
-        let mut numbers = self
-            .release
-            .split(['.', '-', '+'])
-            .map_while(|n| n.parse::<u32>().ok());
-        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        if version < (6, 12) {
+        if version(&self.release) < (6, 12) {
             "max,cx16=off"
         } else {
             "max,cx16=off,la57=off"
         }
     }
+}
+
+/// Version of a kernel by its release: 5 and 10 of `5.10.0-32-cloud-amd64`.
+pub fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release
+        .split(['.', '-', '+'])
+        .map_while(|n| n.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 /// Versions of all kernels that the machines can have.

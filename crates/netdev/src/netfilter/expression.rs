@@ -77,9 +77,10 @@ const NFTA_FIB_RESULT: u16 = 2;
 const NFTA_FIB_FLAGS: u16 = 3;
 const NFT_FIB_RESULT_OIF: u32 = 1;
 const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
-/// `NFTA_FIB_F_SADDR`, and `NFTA_FIB_F_DADDR`.
+/// `NFTA_FIB_F_SADDR`, `NFTA_FIB_F_DADDR` and `NFTA_FIB_F_IIF`.
 const BY_SOURCE: u32 = 1;
 const BY_DESTINATION: u32 = 1 << 1;
+const BY_LINK: u32 = 1 << 3;
 /// `RTN_LOCAL` of linux/rtnetlink.h.
 const LOCAL: u32 = 2;
 const NFTA_NAT_TYPE: u16 = 1;
@@ -89,8 +90,6 @@ const NFTA_NAT_REG_PROTO_MIN: u16 = 5;
 const NFT_NAT_SNAT: u32 = 0;
 const NFT_NAT_DNAT: u32 = 1;
 const NFT_REG_2: u32 = 2;
-/// `NFTA_FIB_F_SADDR | NFTA_FIB_F_IIF`.
-const BY_SOURCE_AND_LINK: u32 = 1 | 1 << 3;
 /// Protocol numbers of IANA.
 const IPPROTO_UDP: u8 = 17;
 const IPPROTO_FRAGMENT: u8 = 44;
@@ -218,8 +217,7 @@ fn compare_prefix(Cidr(ip, length): Cidr, source: bool, how: u32) -> Vec<u8> {
         number(NFTA_PAYLOAD_LEN, width),
     ];
     [
-        expression("meta", &meta(NFT_META_NFPROTO)),
-        expression("cmp", &equals(&[family])),
+        is_family(family),
         expression("payload", &load.concat()),
         bitwise(&mask(length, address.len())),
         expression("cmp", &compared(how, &address)),
@@ -343,8 +341,7 @@ pub(super) fn of_limit(limit: &Limit) -> Vec<u8> {
     ];
     [
         is_link(name, &limit.link),
-        expression("meta", &meta(NFT_META_NFPROTO)),
-        expression("cmp", &equals(&[family])),
+        is_family(family),
         // One that is tracked already is not counted once more.
         has_bits(NFT_CT_STATUS, CONFIRMED, NFT_CMP_EQ),
         key,
@@ -441,8 +438,7 @@ fn beginning() -> Vec<u8> {
         number(NFTA_EXTHDR_LEN, 2),
     ];
     [
-        expression("meta", &meta(NFT_META_NFPROTO)),
-        expression("cmp", &equals(&[NFPROTO_IPV6])),
+        is_family(NFPROTO_IPV6),
         expression("exthdr", &load.concat()),
         bitwise(&[0xff, 0xf8]),
         expression("cmp", &equals(&[0; 2])),
@@ -452,13 +448,8 @@ fn beginning() -> Vec<u8> {
 
 /// Matches when the node would send to the source by the link of arrival.
 fn by_reverse_path() -> Vec<u8> {
-    let look = [
-        number(NFTA_FIB_DREG, NFT_REG_1),
-        number(NFTA_FIB_RESULT, NFT_FIB_RESULT_OIF),
-        number(NFTA_FIB_FLAGS, BY_SOURCE_AND_LINK),
-    ];
     [
-        expression("fib", &look.concat()),
+        route(NFT_FIB_RESULT_OIF, BY_SOURCE | BY_LINK),
         expression("cmp", &compared(NFT_CMP_NEQ, &[0; 4])),
     ]
     .concat()
@@ -488,23 +479,28 @@ pub(super) fn to_own() -> Vec<u8> {
 }
 
 fn is_own(by: u32) -> Vec<u8> {
-    let look = [
-        number(NFTA_FIB_DREG, NFT_REG_1),
-        number(NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE),
-        number(NFTA_FIB_FLAGS, by),
-    ];
     [
-        expression("fib", &look.concat()),
+        route(NFT_FIB_RESULT_ADDRTYPE, by),
         expression("cmp", &equals(&LOCAL.to_ne_bytes())),
     ]
     .concat()
+}
+
+/// Looks up a route by parts of the packet, and loads this of it.
+fn route(result: u32, by: u32) -> Vec<u8> {
+    let look = [
+        number(NFTA_FIB_DREG, NFT_REG_1),
+        number(NFTA_FIB_RESULT, result),
+        number(NFTA_FIB_FLAGS, by),
+    ];
+    expression("fib", &look.concat())
 }
 
 /// Leads connections to a port elsewhere.
 pub(super) fn of_forward(forward: &PortForward) -> Vec<u8> {
     let mut expressions = match forward.at {
         Some(at) => is_in(Cidr(at, if at.is_ipv4() { 32 } else { 128 }), false),
-        None => is_family(forward.to),
+        None => is_family(family_of(forward.to).0),
     };
     expressions.extend(is_port(forward.protocol as u8, forward.port));
     expressions.extend(translate(NFT_NAT_DNAT, forward.to, forward.to_port));
@@ -515,16 +511,15 @@ pub(super) fn of_forward(forward: &PortForward) -> Vec<u8> {
 pub(super) fn from_own(links: &LinkName, source: IpAddr) -> Vec<u8> {
     [
         is_link(NFT_META_OIFNAME, links),
-        is_family(source),
+        is_family(family_of(source).0),
         is_own(BY_SOURCE),
         translate(NFT_NAT_SNAT, source, None),
     ]
     .concat()
 }
 
-/// Goes on when the packet is of the family of this address.
-fn is_family(ip: IpAddr) -> Vec<u8> {
-    let (family, _) = family_of(ip);
+/// Goes on when the packet is of this family, `NFPROTO_*`.
+fn is_family(family: u8) -> Vec<u8> {
     [
         expression("meta", &meta(NFT_META_NFPROTO)),
         expression("cmp", &equals(&[family])),

@@ -178,16 +178,13 @@ impl Batch {
                 verdict(NFT_GOTO, Some(LEAVING)),
             ]
             .concat(),
-            Rule::To(prefix) => {
+            Rule::To(prefix) | Rule::NotLoopback(prefix) => {
                 [expression::is_in(*prefix, false), verdict(NFT_RETURN, None)].concat()
             }
             Rule::Out => masquerade(),
             Rule::ToOwn(_) => [expression::to_own(), verdict(NFT_GOTO, Some(PORTS))].concat(),
             Rule::ToPorts(link) => {
                 [expression::in_by(link), verdict(NFT_GOTO, Some(PORTS))].concat()
-            }
-            Rule::NotLoopback(prefix) => {
-                [expression::is_in(*prefix, false), verdict(NFT_RETURN, None)].concat()
             }
             Rule::Forward(forward) => expression::of_forward(forward),
             Rule::FromOwn(links, source) => expression::from_own(links, *source),

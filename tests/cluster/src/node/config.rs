@@ -84,9 +84,7 @@ pub(super) fn kubelet(spec: &Spec) -> Value {
 ///
 /// It refuses nftables before Linux 5.13.
 fn proxy_mode(release: &str) -> &'static str {
-    let mut numbers = release.split('.').map(|part| part.parse::<u32>().ok());
-    let version = (numbers.next().flatten(), numbers.next().flatten());
-    if version < (Some(5), Some(13)) {
+    if xtask::kernel_version(release) < (5, 13) {
         "iptables"
     } else {
         "nftables"

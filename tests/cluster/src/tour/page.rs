@@ -131,7 +131,8 @@ const GENERATED: &str = "bcdfghjklmnpqrstvwxz2456789";
 
 /// A line without what differs in each run.
 ///
-/// These are numbers, generated names, dates, widths of columns. /// A percentage, a ratio such as `2/2`, and a number that is the whole line stay.
+/// These are numbers, generated names, dates and widths of columns. A percentage, a ratio such as `2/2`, and a
+/// number that is the whole line stay.
 fn shape(line: &str) -> String {
     if line.trim().parse::<u64>().is_ok() {
         return line.trim().to_owned();
