@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -44,6 +45,8 @@ struct Run {
 pub(crate) struct Recorder {
     commit: String,
     date: String,
+    /// Held while the files are changed: kernels are tested side by side.
+    files: Mutex<()>,
 }
 
 impl Recorder {
@@ -64,6 +67,7 @@ impl Recorder {
         Ok(Self {
             commit: commit.trim().to_owned(),
             date: date.trim().to_owned(),
+            files: Mutex::default(),
         })
     }
 
@@ -72,6 +76,7 @@ impl Recorder {
     /// # Errors
     /// The files cannot be read or written.
     pub(crate) fn record(&self, version: &str, release: &str, tally: &Tally) -> Result<()> {
+        let _held = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let mut runs = runs()?;
         let run = Run {
             release: release.to_owned(),

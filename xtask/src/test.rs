@@ -39,15 +39,15 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value = "all")]
     tier: Tier,
     /// Leave the kubernetes tier out of all, saying so, when this much time is over
-    /// before the vm tier: its server takes minutes to build
+    /// after the build: its server takes minutes to build
     #[arg(long, value_name = "MINUTES")]
     kubernetes_before: Option<u64>,
     /// Leave the tests of the Helm chart out of all, saying so, when this much time is
-    /// over before the vm tier: Helm takes minutes to build
+    /// over after the build: Helm takes minutes to build
     #[arg(long, value_name = "MINUTES")]
     helm_before: Option<u64>,
     /// Leave the cluster tier out of all, saying so, when this much time is over
-    /// before the vm tier, with which its programs are built
+    /// after the build: its programs take minutes to build, too
     #[arg(long, value_name = "MINUTES")]
     cluster_before: Option<u64>,
     /// Leave the cluster tier out of all, saying so, when this much time is over
@@ -58,11 +58,12 @@ pub(crate) struct Options {
     /// have not run by then are left out, and that is said
     #[arg(long, value_name = "MINUTES")]
     vm_end: Option<u64>,
-    /// The same, where the kubernetes or the cluster tier runs after it
-    #[arg(long, value_name = "MINUTES")]
-    vm_end_before_others: Option<u64>,
-    /// Kernels of the vm tier; all: each of them, and what ran is recorded in
-    /// docs/kernels.json and the table of docs/compatibility.md
+    /// Record what ran in docs/kernels.json and the table of docs/compatibility.md;
+    /// --kernels all does
+    #[arg(long)]
+    record: bool,
+    /// Kernels of the vm tier, as many at a time as there are processors; all: each
+    /// of them
     #[arg(
         long = "kernels",
         visible_alias = "kernel",
@@ -114,26 +115,23 @@ impl Options {
     }
 
     /// Returns the time from the beginning to the end of the machines.
-    ///
-    /// `others`: other tiers follow.
-    fn machines_end(&self, others: bool) -> Option<Duration> {
-        let before_others = self.vm_end_before_others.filter(|_| others);
-        let minutes = self.vm_end.into_iter().chain(before_others).min()?;
-        (self.tier == Tier::All).then(|| Duration::from_secs(minutes * 60))
+    fn machines_end(&self) -> Option<Duration> {
+        let minutes = self.vm_end.filter(|_| self.tier == Tier::All)?;
+        Some(Duration::from_secs(minutes * 60))
     }
 
-    /// Returns the recorder of a run on all kernels; none for another run.
+    /// Returns the recorder of a run that is to be recorded.
     ///
     /// # Errors
     /// The run would not be a whole one, or the checkout has changes.
     fn recorder(&self) -> Result<Option<Recorder>> {
-        if !self.kernels.iter().any(|version| version == vm::ALL) {
+        if !self.record && !self.kernels.iter().any(|version| version == vm::ALL) {
             return Ok(None);
         }
-        if !self.filter.is_empty() || self.vm_end.is_some() || self.vm_end_before_others.is_some() {
+        if !self.filter.is_empty() || self.vm_end.is_some() {
             bail!(
-                "--kernels all records what ran, and records whole runs only: remove --vm-end, \
-                 --vm-end-before-others and the part of a test's name, or name the kernels"
+                "--record and --kernels all record what ran, and they record whole runs only: remove \
+                 --vm-end and the part of a test's name, or name the kernels without --record"
             );
         }
         Recorder::new().map(Some)
@@ -169,7 +167,6 @@ pub(crate) fn run(options: &Options) -> crate::Done {
     let check_ins = conformance::directory();
     fs::create_dir_all(&check_ins).with_context(|| format!("making {}", check_ins.display()))?;
     let filter = options.filter.as_slice();
-    let host = Place::Host;
     if options.tier.includes(Tier::Unit) {
         say("tier unit: static checks and tests that need neither root nor the BPF toolchain");
         if filter.is_empty() {
@@ -178,67 +175,88 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         let done = report.stage("unit tests", &Place::Unit, |tally| unit(filter, tally));
         report.here().ended(conformance::Tier::Unit, done);
     }
-    if [Tier::Kubernetes, Tier::Netns, Tier::Vm, Tier::Cluster]
-        .into_iter()
-        .any(|tier| options.tier.includes(tier))
-    {
-        let built = report.stage("build", &host, |_| build::everything(true));
-        if options.tier.includes(Tier::Netns) {
-            say("tier netns: privileged tests in network namespaces of this machine");
-            if filter.is_empty() {
-                report.stage("clippy (eBPF)", &host, |_| build_ebpf::clippy());
+    if options.tier != Tier::Unit {
+        let built = report.stage("build", &Place::Host, |_| build::everything(true));
+        let end = options.machines_end().map(|it| started + it);
+        let binaries = built.as_ref().filter(|_| options.tier.includes(Tier::Vm));
+        let binaries = binaries.filter(|_| vm::is_worth_it(end)).and_then(|built| {
+            report.stage("build (vm)", &Place::Host, |_| {
+                vm::tools().and_then(|()| vm::test_binaries(built))
+            })
+        });
+        let plan = built.as_ref().zip(binaries.as_ref());
+        let plan = plan.map(|(built, binaries)| vm::Plan {
+            versions: &kernels,
+            built,
+            binaries,
+            filter,
+            end,
+            recorder: recorder.as_ref(),
+        });
+        let here = Here {
+            options,
+            built: built.as_ref(),
+            recorder: recorder.as_ref(),
+            started,
+        };
+        // Tests on this machine wait half of the time: machines and builds of others' programs use it.
+        thread::scope(|scope| {
+            let machines = plan.as_ref().map(|plan| scope.spawn(|| plan.run()));
+            here.run(&mut report);
+            let ended = machines.map(|it| it.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            for kernel in ended.into_iter().flatten() {
+                kernel.report(&mut report);
             }
-            let done = report.stage("privileged tests", &host, |tally| {
-                let built = built.as_ref().context("there is nothing to test")?;
-                let done = privileged(built, filter, tally);
-                if let Some(recorder) = &recorder {
-                    let release = capture(Command::new("uname").arg("-r"))?;
-                    recorder.record("host", release.trim(), tally)?;
-                }
-                done
-            });
-            report.here().ended(conformance::Tier::Netns, done);
-            if filter.is_empty()
-                && let Some(built) = &built
-            {
-                report.stage("demo", &host, |_| demo::with(built));
-                // For function: no figure fails it.
-                report.stage("bench --quick", &host, |_| bench::quick(built));
-            }
-        }
+        });
+    }
+    let run = std::mem::take(report.here());
+    if filter.is_empty() {
+        report.stage("conformance", &Place::Host, |_| conformance::compare(&run));
+    } else {
+        // A part of the tests proves a part of the page.
+        let _ = fs::remove_dir_all(check_ins);
+    }
+    Ok(report.close())
+}
+
+/// The tiers that need root, on this machine.
+struct Here<'a> {
+    options: &'a Options,
+    built: Option<&'a Built>,
+    recorder: Option<&'a Recorder>,
+    /// When the run began.
+    started: Instant,
+}
+
+impl Here<'_> {
+    /// Runs them, and builds programs of later ones while the first runs.
+    fn run(&self, report: &mut Report) {
+        let (options, host) = (self.options, Place::Host);
         let (api, nodes) = (
-            options.tests_api(started.elapsed()),
-            options.prepares_cluster(started.elapsed()),
+            options.tests_api(self.started.elapsed()),
+            options.prepares_cluster(self.started.elapsed()),
         );
         let nodes = nodes.then(|| cluster::check().and_then(|()| kubernetes::packages()));
-        // While machines run, which keep one processor busy, the others can build the programs.
         let build = match &nodes {
             Some(Ok(())) => Some(kubernetes::for_cluster as fn() -> _),
             _ => api.then_some(kubernetes::for_tests as fn() -> _),
         };
-        let chart = api && options.tests_chart(started.elapsed());
+        let chart = api && options.tests_chart(self.started.elapsed());
         let helm = move || match chart {
             true => kubernetes::helm(),
             false => Err(anyhow!("{LEFT_OUT}")),
         };
         let programs = build.map(|build| thread::spawn(move || (build(), helm())));
-        if options.tier.includes(Tier::Vm) {
-            let end = options.machines_end(build.is_some());
-            virtual_machines(
-                &mut report,
-                built.as_ref(),
-                (&kernels, filter),
-                recorder.as_ref(),
-                end.map(|it| started + it),
-            );
+        if options.tier.includes(Tier::Netns) {
+            self.namespaces(report);
         }
         let programs =
             programs.map(|built| built.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let filter = options.filter.as_slice();
         if let Some(programs) = programs.as_ref().filter(|_| api) {
             say("tier kubernetes: tests with a real API server");
             let done = report.stage("API tests", &host, |tally| {
-                let built = built.as_ref().context("there is nothing to test")?;
-                api_server(built, programs, filter, tally)
+                api_server(self.built()?, programs, filter, tally)
             });
             report.here().ended(conformance::Tier::Kubernetes, done);
         }
@@ -246,21 +264,41 @@ pub(crate) fn run(options: &Options) -> crate::Done {
             (Some(Err(why)), _) | (_, Some((Err(why), _))) => Err(why),
             _ => Ok(()),
         };
-        if nodes.is_some() && options.starts_cluster(started.elapsed()) {
+        if nodes.is_some() && options.starts_cluster(self.started.elapsed()) {
             say("tier cluster: podnet in a cluster of two nodes");
             report.stage("e2e tests", &host, |tally| {
                 nodes_and_pods(can, filter, tally)
             });
         }
     }
-    let run = std::mem::take(report.here());
-    if filter.is_empty() {
-        report.stage("conformance", &host, |_| conformance::compare(&run));
-    } else {
-        // A part of the tests proves a part of the page.
-        let _ = fs::remove_dir_all(check_ins);
+
+    fn namespaces(&self, report: &mut Report) {
+        say("tier netns: privileged tests in network namespaces of this machine");
+        let (filter, host) = (self.options.filter.as_slice(), Place::Host);
+        if filter.is_empty() {
+            report.stage("clippy (eBPF)", &host, |_| build_ebpf::clippy());
+        }
+        let done = report.stage("privileged tests", &host, |tally| {
+            let done = privileged(self.built()?, filter, tally);
+            if let Some(recorder) = self.recorder {
+                let release = capture(Command::new("uname").arg("-r"))?;
+                recorder.record("host", release.trim(), tally)?;
+            }
+            done
+        });
+        report.here().ended(conformance::Tier::Netns, done);
+        if filter.is_empty()
+            && let Some(built) = self.built
+        {
+            report.stage("demo", &host, |_| demo::with(built));
+            // For function: no figure fails it.
+            report.stage("bench --quick", &host, |_| bench::quick(built));
+        }
     }
-    Ok(report.close())
+
+    fn built(&self) -> Result<&Built> {
+        self.built.context("there is nothing to test")
+    }
 }
 
 fn static_checks(report: &mut Report) {
@@ -282,38 +320,6 @@ fn static_checks(report: &mut Report) {
         )
     });
     report.stage("tidy", &host, |_| tidy::check());
-}
-
-fn virtual_machines(
-    report: &mut Report,
-    built: Option<&Built>,
-    (kernels, filter): (&[String], &[String]),
-    recorder: Option<&Recorder>,
-    end: Option<Instant>,
-) {
-    if !vm::is_time(end) {
-        say("tier vm is left out: its time is over (--vm-end)");
-        return;
-    }
-    let host = Place::Host;
-    let nothing = "there is nothing to test";
-    let binaries = report.stage("build (vm)", &host, |_| {
-        vm::test_binaries(built.context(nothing)?)
-    });
-    for version in kernels {
-        say(format!(
-            "tier vm: privileged tests on Debian's kernel {version}"
-        ));
-        let name = format!("kernel {version}");
-        report.stage(&name, &Place::Kernel(version.clone()), |tally| {
-            let (built, binaries) = built.zip(binaries.as_ref()).context(nothing)?;
-            let done = vm::test_kernel(version, built, binaries, (filter, end), tally);
-            if let Some(recorder) = recorder {
-                recorder.record(version, &vm::release(version)?, tally)?;
-            }
-            done
-        });
-    }
 }
 
 fn unit(filter: &[String], tally: &mut Tally) -> Result<()> {
@@ -458,46 +464,35 @@ mod tests {
         assert!(!is_early("vm", ("--before", Some(30)), passed));
     }
 
-    /// The minute of the machines' end, without and with other tiers after theirs.
-    fn ends(words: &[&str]) -> [Option<u64>; 2] {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            options: Options,
-        }
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(words: &[&str]) -> Options {
         let line = ["test"].iter().chain(words);
-        let line = <Line as clap::Parser>::parse_from(line);
-        [false, true].map(|others| Some(line.options.machines_end(others)?.as_secs() / 60))
+        <Line as clap::Parser>::parse_from(line).options
     }
 
     #[test]
-    fn machines_end_earlier_where_other_tiers_follow() {
-        let both = ["--vm-end", "54", "--vm-end-before-others", "44"];
-        assert_eq!(ends(&both), [Some(54), Some(44)]);
-        assert_eq!(ends(&both[..2]), [Some(54), Some(54)]);
-        assert_eq!(ends(&both[2..]), [None, Some(44)]);
-        assert_eq!(ends(&[]), [None, None]);
-        let mut alone = both.to_vec();
-        alone.extend(["--tier", "vm"]);
-        assert_eq!(ends(&alone), [None, None]);
+    fn machines_of_all_tiers_end_in_time_and_those_of_their_own_tier_run_to_the_end() {
+        let minute = |words: &[&str]| Some(options(words).machines_end()?.as_secs() / 60);
+        assert_eq!(minute(&["--vm-end", "44"]), Some(44));
+        assert_eq!(minute(&[]), None);
+        assert_eq!(minute(&["--vm-end", "44", "--tier", "vm"]), None);
     }
 
     #[test]
     fn a_recorded_run_is_a_whole_one() {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            options: Options,
-        }
-        let recorder = |words: &[&str]| {
-            let line = ["test"].iter().chain(words);
-            <Line as clap::Parser>::parse_from(line).options.recorder()
-        };
+        let recorder = |words: &[&str]| options(words).recorder();
         assert!(recorder(&["--kernel", "5.10"]).unwrap().is_none());
-        for partial in [&["--vm-end", "54"][..], &["--", "cni"]] {
-            let words = [&["--kernels", "all"], partial].concat();
-            let error = recorder(&words).unwrap_err().to_string();
-            assert!(error.contains("whole runs only"), "{error}");
+        for recorded in [&["--kernels", "all"][..], &["--record"]] {
+            for partial in [&["--vm-end", "54"][..], &["--", "cni"]] {
+                let words = [recorded, partial].concat();
+                let error = recorder(&words).unwrap_err().to_string();
+                assert!(error.contains("whole runs only"), "{error}");
+            }
         }
     }
 

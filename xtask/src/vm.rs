@@ -12,6 +12,7 @@ mod kernel;
 mod modules;
 mod parts;
 mod session;
+mod side;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,11 +22,12 @@ use serde_json::Value;
 
 use crate::build::{self, Built};
 use crate::step::{capture, say};
-use crate::test::{PRIVILEGED, Place, Report, Tally, release_tests};
+use crate::test::{PRIVILEGED, Report, Tally, release_tests};
 use crate::{install, workspace};
 
 pub(crate) use self::initramfs::shared_libraries;
 pub use self::kernel::version as kernel_version;
+pub(crate) use self::side::{Plan, is_worth_it};
 
 /// Packages whose integration tests need a kernel to test against.
 ///
@@ -59,16 +61,22 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         return cluster::run(&versions, &options.filter);
     }
     let built = build::everything(true)?;
+    tools()?;
     let binaries = test_binaries(&built)?;
     let end = options
         .end
         .map(|it| Instant::now() + Duration::from_secs(it * 60));
     let mut report = Report::new()?;
-    for version in &versions {
-        let place = Place::Kernel(version.clone());
-        report.stage(&format!("kernel {version}"), &place, |tally| {
-            test_kernel(version, &built, &binaries, (&options.filter, end), tally)
-        });
+    let plan = Plan {
+        versions: &versions,
+        built: &built,
+        binaries: &binaries,
+        filter: &options.filter,
+        end,
+        recorder: None,
+    };
+    for ended in plan.run() {
+        ended.report(&mut report);
     }
     Ok(report.close())
 }
@@ -91,7 +99,7 @@ const LEAST: Duration = Duration::from_secs(120);
 const EARLIER: Duration = Duration::from_secs(60);
 
 /// Whether there is time for a machine until `end`.
-pub(crate) fn is_time(end: Option<Instant>) -> bool {
+fn is_time(end: Option<Instant>) -> bool {
     end.is_none_or(|end| Instant::now() + LEAST < end)
 }
 
@@ -113,14 +121,14 @@ pub(crate) fn kernels(chosen: &[String]) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// It cannot be had.
-pub(crate) fn release(version: &str) -> Result<String> {
+fn release(version: &str) -> Result<String> {
     Ok(kernel::fetch(version)?.release)
 }
 
 /// Runs the privileged tests on one kernel and counts them.
 ///
 /// No machine runs after `end`: what is cut short or not begun then is left out, and that is said.
-pub(crate) fn test_kernel(
+fn test_kernel(
     version: &str,
     built: &Built,
     binaries: &[TestBinary],
@@ -133,7 +141,6 @@ pub(crate) fn test_kernel(
         session.leave(&parts);
         return session.finish(&parts, tally);
     }
-    install::apt(&["qemu-system-x86".to_owned(), "busybox-static".to_owned()])?;
     let kernel = kernel::fetch(version)?;
     say(format!(
         "packing {} test binaries for Linux {}",
@@ -166,6 +173,14 @@ pub(crate) fn test_kernel(
         say("the machine stopped before the end; software emulation does that at times: once more");
         boots += 1;
     }
+}
+
+/// Installs what machines need: before they run side by side, as apt does not.
+///
+/// # Errors
+/// apt refuses.
+pub(crate) fn tools() -> Result<()> {
+    install::apt(&["qemu-system-x86".to_owned(), "busybox-static".to_owned()])
 }
 
 /// A test program and the name it gets in the virtual machine.

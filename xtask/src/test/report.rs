@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -67,7 +67,22 @@ impl Report {
         say(format!("--- {name}"));
         let started = Instant::now();
         let mut tally = Tally::default();
-        let result = body(&mut tally);
+        let (result, value) = match body(&mut tally) {
+            Ok(value) => (Ok(()), Some(value)),
+            Err(error) => (Err(error), None),
+        };
+        self.ended(name, place, (tally, result), started.elapsed());
+        value
+    }
+
+    /// Adds a stage that has run elsewhere, with its counts, its result and its time.
+    pub(crate) fn ended(
+        &mut self,
+        name: &str,
+        place: &Place,
+        (mut tally, result): (Tally, Result<()>),
+        took: Duration,
+    ) {
         if let Err(error) = &result {
             self.problem(format!("{name}: FAILED: {error:#}"));
             // A check, or a test binary that died before it could count.
@@ -87,9 +102,8 @@ impl Report {
         self.stages.push(Stage {
             name: name.to_owned(),
             passed: tally.failed == 0,
-            seconds: started.elapsed().as_secs(),
+            seconds: took.as_secs(),
         });
-        result.ok()
     }
 
     fn problem(&mut self, words: String) {

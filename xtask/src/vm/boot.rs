@@ -13,8 +13,20 @@ use anyhow::{Context, Result, bail};
 use super::kernel::Kernel;
 use crate::step::{say, show};
 
-/// The longest a machine may take, boot and all tests: one that takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(2400);
+/// Limits of a machine that no end is set for.
+const LIMITS: Limits = Limits {
+    silence: Duration::from_secs(1200),
+    whole: Duration::from_secs(4 * 3600),
+};
+
+/// How long a machine may take: one that takes longer hangs.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Between two lines.
+    silence: Duration,
+    /// Boot and all tests.
+    whole: Duration,
+}
 
 /// Command line of the kernel.
 ///
@@ -48,6 +60,11 @@ pub(super) struct Machine {
     pub(super) arguments: Vec<String>,
 }
 
+/// How much a machine gives way to other programs, as `nice` counts.
+///
+/// It gets a tenth of a processor that others want: with less, its kernel takes itself for stuck.
+const NICE: &str = "10";
+
 /// Memory of a machine that runs tests, MiB.
 const MEMORY: u32 = 2048;
 
@@ -69,8 +86,9 @@ pub(super) fn boot(
         memory => memory,
     };
     let log = kernel_log(kernel);
-    let mut command = Command::new("qemu-system-x86_64");
+    let mut command = Command::new("nice");
     command
+        .args(["-n", NICE, "qemu-system-x86_64"])
         .args([
             "-machine",
             "q35,accel=tcg",
@@ -105,7 +123,7 @@ pub(super) fn boot(
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start qemu-system-x86_64")?;
-    let result = follow(&mut child, LIMIT, end, &mut on_line);
+    let result = follow(&mut child, LIMITS, end, &mut on_line);
     if result.is_err() {
         // Already gone, or ours to end.
         let _ = child.kill();
@@ -134,10 +152,10 @@ fn kernel_log(kernel: &Kernel) -> PathBuf {
     kernel.dir.join("kernel.log")
 }
 
-/// Ends the machine at `end`; the one that is there for `limit` hangs.
+/// Ends the machine at `end`; without an end, one that is beyond a limit hangs.
 fn follow(
     child: &mut Child,
-    limit: Duration,
+    limits: Limits,
     end: Option<Instant>,
     on_line: &mut impl FnMut(&str),
 ) -> Result<End> {
@@ -152,20 +170,25 @@ fn follow(
             }
         }
     });
-    let hangs = Instant::now() + limit;
+    let hangs = Instant::now() + limits.whole;
     let cut = end.filter(|end| *end <= hangs);
-    let deadline = cut.unwrap_or(hangs);
     let mut take = |line: Vec<u8>| on_line(String::from_utf8_lossy(&line).trim_end_matches('\r'));
     // Looked at before each line: a machine that does not stop talking ends, too.
-    while let Some(left) = deadline.checked_duration_since(Instant::now()) {
-        match lines.recv_timeout(left) {
+    while let Some(left) = cut.unwrap_or(hangs).checked_duration_since(Instant::now()) {
+        match lines.recv_timeout(left.min(limits.silence)) {
             Ok(line) => take(line),
             Err(RecvTimeoutError::Disconnected) => return Ok(End::Off),
+            Err(RecvTimeoutError::Timeout) if left > limits.silence => {
+                bail!(
+                    "the machine has said nothing for {} minutes",
+                    limits.silence.as_secs() / 60
+                );
+            }
             Err(RecvTimeoutError::Timeout) => {}
         }
     }
     if cut.is_none() {
-        bail!("not finished after {} minutes", limit.as_secs() / 60);
+        bail!("not finished after {} minutes", limits.whole.as_secs() / 60);
     }
     child.kill().context("ending QEMU")?;
     // What it has said of a test that runs is a line without an end.
@@ -191,7 +214,7 @@ mod tests {
     fn carriage_returns_of_the_serial_line_are_removed() {
         let mut printf = child("printf", r"one\r\ntwo\r\n");
         let mut seen = Vec::new();
-        let end = follow(&mut printf, LIMIT, None, &mut |line: &str| {
+        let end = follow(&mut printf, LIMITS, None, &mut |line: &str| {
             seen.push(line.to_owned());
         });
         printf.wait().unwrap();
@@ -200,10 +223,10 @@ mod tests {
     }
 
     /// The verdict on a machine that never ends and never says anything.
-    fn silent(limit: Duration, end: Option<Duration>) -> Result<End> {
+    fn silent(limits: Limits, end: Option<Duration>) -> Result<End> {
         let mut silent = child("tail", "-f");
         let end = end.map(|it| Instant::now() + it);
-        let verdict = follow(&mut silent, limit, end, &mut |_: &str| {});
+        let verdict = follow(&mut silent, limits, end, &mut |_: &str| {});
         // Already gone where it was ended.
         let _ = silent.kill();
         silent.wait().unwrap();
@@ -212,15 +235,26 @@ mod tests {
 
     #[test]
     fn a_machine_that_does_not_end_is_given_up() {
-        for end in [None, Some(LIMIT)] {
-            let error = silent(Duration::from_millis(1), end).unwrap_err();
-            assert!(error.to_string().contains("not finished"), "{error}");
+        let short = Duration::from_millis(1);
+        let whole = Limits {
+            whole: short,
+            ..LIMITS
+        };
+        let silence = Limits {
+            silence: short,
+            ..LIMITS
+        };
+        for (limits, word) in [(whole, "not finished"), (silence, "said nothing")] {
+            for end in [None, Some(LIMITS.whole)] {
+                let error = silent(limits, end).unwrap_err();
+                assert!(error.to_string().contains(word), "{error}");
+            }
         }
     }
 
     #[test]
     fn a_machine_whose_time_is_over_is_ended_without_a_failure() {
-        let verdict = silent(LIMIT, Some(Duration::from_millis(1)));
+        let verdict = silent(LIMITS, Some(Duration::from_millis(1)));
         assert_eq!(verdict.unwrap(), End::Cut);
     }
 
@@ -238,9 +272,14 @@ mod tests {
         let mut stderr = tail.stderr.take().unwrap();
         stderr.read_to_end(&mut nothing).unwrap();
         let mut seen = Vec::new();
-        let verdict = follow(&mut tail, LIMIT, Some(Instant::now()), &mut |line: &str| {
-            seen.push(line.to_owned());
-        });
+        let verdict = follow(
+            &mut tail,
+            LIMITS,
+            Some(Instant::now()),
+            &mut |line: &str| {
+                seen.push(line.to_owned());
+            },
+        );
         tail.wait().unwrap();
         assert_eq!(verdict.unwrap(), End::Cut);
         assert_eq!(seen, ["one", "test x ... "]);
