@@ -78,6 +78,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         if let Some(metrics) = &self.metrics {
             metrics.phase(phase, now.duration_since(since));
         }
+        spans::phase(phase, since, now);
         now
     }
 

@@ -12,6 +12,7 @@ use delegate::process;
 use ports::switch::{SwitchOptions, SwitchUser};
 use reach::early_drop::EarlyDropOptions;
 use reach::members::SpanningOptions;
+use spans::SpanOptions;
 use tables::StormOptions;
 use uswitch::Memory;
 use webhook::WebhookOptions;
@@ -154,6 +155,9 @@ pub struct RunOptions {
         default_value_t = 60
     )]
     pub tcx_after: u64,
+    /// Options about spans of requests.
+    #[command(flatten)]
+    pub spans: SpanOptions,
     /// Options about replicated packets.
     #[command(flatten)]
     pub storms: StormOptions,

@@ -8,7 +8,7 @@ use api::Shortened;
 use book::ledger::Made;
 use cni_spec::{
     Call, CniArgs, CniRequest, CniResult, CniVersion, Command, ConfHead, GcList, Invocation,
-    NetConf, NetworkRef, Reply, SpecError,
+    NetConf, NetworkRef, Reply, SpecError, TraceParent,
 };
 use netdev::Netns;
 use serde_json::Value;
@@ -53,12 +53,17 @@ pub async fn serve(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>)
         trace_id = tracing::field::Empty,
         parent_id = tracing::field::Empty,
     );
-    if let Some((trace, parent)) = request.trace.ids() {
-        span.record("trace_id", trace);
-        span.record("parent_id", parent);
+    let parent = request.trace.parent();
+    if let Some(parent) = parent {
+        span.record("trace_id", parent.trace);
+        span.record("parent_id", parent.span);
     }
+    let exported =
+        spans::Request::begin(command.as_str(), parent.map(caller), || attributes(request));
     let version = ConfHead::version_of(request.config.get());
-    let done = tracing::Instrument::instrument(dispatch(node, request, netns), span.clone()).await;
+    let work = tracing::Instrument::instrument(dispatch(node, request, netns), span.clone());
+    // Large, and moved about no more from here.
+    let done = exported.serve(Box::pin(work)).await;
     let elapsed = started.elapsed();
     let (reply, code, attachment) = match done {
         Ok((value, attachment)) => match Reply::ok(&value) {
@@ -68,12 +73,42 @@ pub async fn serve(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>)
         Err(error) => refuse(&error, command, version, number),
     };
     node.metrics.request(command.as_str(), code, elapsed);
+    exported.end(match &reply {
+        Reply::Error(error) => Some((code, Shortened(&error.msg, LOG_BYTES).to_string())),
+        _ => None,
+    });
     span.in_scope(|| match (code, command) {
         (0, Command::Status | Command::Check) => tracing::debug!(?elapsed, "the request is served"),
         (0, _) => tracing::info!(?elapsed, "the request is served"),
         _ => note_refusal(request, &reply, code, elapsed),
     });
     Answer { reply, attachment }
+}
+
+const fn caller(parent: TraceParent<'_>) -> spans::Caller<'_> {
+    spans::Caller {
+        trace: parent.trace,
+        span: parent.span,
+        sampled: parent.sampled,
+    }
+}
+
+/// Attributes of the span of a request, by OpenTelemetry's names where it has some.
+fn attributes(request: &CniRequest) -> Vec<(&'static str, String)> {
+    let args = CniArgs::parse(&request.args);
+    let pod = args.pod().map(|pod| {
+        [
+            ("k8s.namespace.name", pod.namespace.to_string()),
+            ("k8s.pod.name", pod.name.to_string()),
+        ]
+    });
+    let own = [
+        ("container.id", request.container_id.clone()),
+        ("cni.ifname", request.ifname.clone()),
+    ];
+    let all = own.into_iter().chain(pod.into_iter().flatten());
+    let short = |text: String| Shortened(&text, LOG_BYTES).to_string();
+    all.map(|(name, value)| (name, short(value))).collect()
 }
 
 /// Logs a refusal, once per [`REFUSALS_EVERY`] for the same pod and error.

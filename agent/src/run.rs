@@ -10,9 +10,9 @@ use agent_common::drop::DropReason;
 use book::bandwidth::FLOWS;
 use book::{self, Book};
 use capture::Captures;
+use cluster::Source;
 use cluster::access::AccessControl;
-use cluster::{ConnectError, Source};
-use datapath::{Datapath, DatapathError, Events, Options, PinDir, Sample, bpffs};
+use datapath::{Datapath, Events, Options, PinDir, Sample, bpffs};
 use delegate::process::Runner;
 use host::Host;
 use metrics::Metrics;
@@ -21,7 +21,7 @@ use node_stack::egress::{self, GatewayOptions};
 use ports::switch::Line;
 use ports::{Promotions, afxdp};
 use reach::ReachOptions;
-use reach::members::{self, SpanningError};
+use reach::members;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -30,9 +30,7 @@ use store::Store;
 use tables::Reconciler;
 use tables::remotes::Remotes;
 use telemetry::chain;
-use telemetry::exposition::MetricsError;
 use telemetry::failpoint;
-use telemetry::{self, FilterError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -43,12 +41,16 @@ use crate::cli::RunOptions;
 use crate::device_plugin;
 use crate::devices::Devices;
 use crate::error::AgentError;
-use crate::install::{Install, InstallError};
+use crate::install::Install;
 use crate::kube::{self, Cluster};
 use crate::lease::RestartLease;
 use crate::node::{Node, Parts};
 use crate::{admin, recover};
 use crate::{door, tombstone};
+
+mod error;
+
+pub use self::error::RunError;
 
 /// Time to the next attempt at tables that the kernel refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -57,66 +59,6 @@ const CAPTURE_TURN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
-
-/// The agent could not start, or had to stop.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The log filter is wrong.
-    #[error(transparent)]
-    Filter(#[from] FilterError),
-    /// Metrics could not be made.
-    #[error(transparent)]
-    Metrics(#[from] MetricsError),
-    /// A file or socket.
-    #[error("cannot {operation} {}", path.display())]
-    File {
-        /// Verb of the failed operation.
-        operation: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The port for metrics is taken.
-    #[error("cannot listen on --admin {address}")]
-    Admin {
-        /// The address.
-        address: std::net::SocketAddr,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The datapath could not be opened.
-    #[error(transparent)]
-    Datapath(#[from] DatapathError),
-    /// An option of networks across nodes does not fit.
-    #[error(transparent)]
-    Spanning(#[from] SpanningError),
-    /// The CNI plugin to install cannot be found.
-    #[error(transparent)]
-    Install(#[from] InstallError),
-    /// The cluster cannot be reached.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// Start-up failed.
-    #[error(transparent)]
-    Agent(#[from] AgentError),
-    /// The async runtime or a signal handler could not be set up.
-    #[error(
-        "cannot start threads or signal handlers; raise the limits of processes and open files (ulimit -u and -n)"
-    )]
-    Runtime {
-        /// Why not.
-        source: io::Error,
-    },
-    /// A task that never ends has ended.
-    #[error("{what} stopped: {why}")]
-    Stopped {
-        /// Which.
-        what: &'static str,
-        /// Why.
-        why: String,
-    },
-}
 
 /// Runs the agent until a signal stops it; the datapath goes on forwarding.
 ///
@@ -163,6 +105,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     let (stop, stopping) = watch::channel(false);
     let install = Install::new(&options.install, &options.cni, &options.places.socket)?;
     let (node, pins, events) = build(&options).await?;
+    let _exporting = spans::start(&options.spans, "podnet-agent", &node.name)?;
     // First: what other nodes say counts for these.
     node.reach.serve_now();
     // At once: what the cluster's networks are is to be known when the first request comes.

@@ -547,6 +547,10 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         impaired: node.attachments.impaired(),
         store_failed: node.book.failure().is_some(),
         store_failures: node.book.failures(),
+        spans: {
+            let spans = spans::counts();
+            [spans.exported, spans.dropped]
+        },
         set_aside,
     })
 }

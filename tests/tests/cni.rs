@@ -18,5 +18,6 @@ mod cni {
     mod s7_gc;
     mod s7_status;
     mod s7_version;
+    mod spans;
     mod views;
 }

@@ -63,6 +63,6 @@ pub use message::{
     CaptureRequest, CniRequest, ExplainRequest, FittingBody, FollowRequest, GetRequest, GetWhat,
     PENDING_DEL, PROTOCOL_VERSION, Reply, Request,
 };
-pub use request::{Call, Command, Invocation, TraceContext, netns_override};
+pub use request::{Call, Command, Invocation, TraceContext, TraceParent, netns_override};
 pub use result::{CniResult, Dns, Interface, IpConfig, Route};
 pub use version::{CniVersion, VersionInfo};

@@ -200,12 +200,12 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Returns the IDs of the trace and of the caller's span, in hexadecimal digits.
+    /// Reads the `traceparent`.
     ///
-    /// A `traceparent` that is not as W3C Trace Context, section 3.2, says is none: whatever a caller sends
+    /// One that is not as W3C Trace Context, section 3.2, says is none: whatever a caller sends
     /// there does not get into a log.
     #[must_use]
-    pub fn ids(&self) -> Option<(&str, &str)> {
+    pub fn parent(&self) -> Option<TraceParent<'_>> {
         let is_hex = |text: &str| {
             text.bytes()
                 .all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'))
@@ -215,12 +215,27 @@ impl TraceContext {
             let part = parts.next()?;
             (part.len() == length && is_hex(part)).then_some(part)
         };
-        let (version, trace, span, _flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
+        let (version, trace, span, flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
         // Later versions may append parts.
         let is_whole = version != "ff" && (version != "00" || parts.next().is_none());
         let is_zero = |id: &str| id.bytes().all(|byte| byte == b'0');
-        (is_whole && !is_zero(trace) && !is_zero(span)).then_some((trace, span))
+        (is_whole && !is_zero(trace) && !is_zero(span)).then(|| TraceParent {
+            trace,
+            span,
+            sampled: u8::from_str_radix(flags, 16).is_ok_and(|flags| flags & 1 == 1),
+        })
     }
+}
+
+/// The place of a caller in a trace: W3C Trace Context, section 3.2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceParent<'a> {
+    /// ID of the trace, 32 lower-case hexadecimal digits.
+    pub trace: &'a str,
+    /// ID of the caller's span, 16 of them.
+    pub span: &'a str,
+    /// Whether the caller records its span.
+    pub sampled: bool,
 }
 
 /// All a plugin is told through its environment.
@@ -290,13 +305,14 @@ mod tests {
                 traceparent: traceparent.to_owned(),
                 ..TraceContext::default()
             };
-            context
-                .ids()
-                .map(|(trace, span)| (trace.to_owned(), span.to_owned()))
+            let parent = context.parent()?;
+            let ids = [parent.trace, parent.span].map(str::to_owned);
+            Some((ids, parent.sampled))
         };
-        let ids = Some((trace.to_owned(), span.to_owned()));
-        assert_eq!(of(&format!("00-{trace}-{span}-01")), ids);
-        assert_eq!(of(&format!("cc-{trace}-{span}-01-more")), ids);
+        let ids = |sampled| Some(([trace, span].map(str::to_owned), sampled));
+        assert_eq!(of(&format!("00-{trace}-{span}-01")), ids(true));
+        assert_eq!(of(&format!("00-{trace}-{span}-02")), ids(false));
+        assert_eq!(of(&format!("cc-{trace}-{span}-03-more")), ids(true));
         let zero = "0".repeat(32);
         for wrong in [
             String::new(),

@@ -87,6 +87,8 @@ pub struct Snapshot {
     pub store_failed: bool,
     /// How often that began.
     pub store_failures: u64,
+    /// Spans that were exported, and those that were dropped.
+    pub spans: [u64; 2],
     /// Records that cannot be used.
     pub set_aside: usize,
 }
@@ -289,19 +291,26 @@ impl Metrics {
         failed.set(i64::from(snapshot.store_failed));
         let failures = IntCounter::with_opts(opts("podnet_store_failures_total"))?;
         failures.inc_by(snapshot.store_failures);
+        let spans = IntCounterVec::new(opts("podnet_spans_total"), &["outcome"])?;
+        for (outcome, count) in ["exported", "dropped"].into_iter().zip(snapshot.spans) {
+            if count > 0 {
+                spans.with_label_values(&[outcome]).inc_by(count);
+            }
+        }
         let set_aside = IntGauge::with_opts(opts("podnet_records_set_aside"))?;
         set_aside.set(number(snapshot.set_aside));
 
         let mut families = self.registry.gather();
         families.extend(memif::families(&snapshot.memif)?);
         families.extend(port::families(&snapshot.ports)?);
-        let others: [&dyn Collector; 25] = [
+        let others: [&dyn Collector; 26] = [
             &free,
             &entries,
             &limits,
             &set_aside,
             &failed,
             &failures,
+            &spans,
             &connections,
             &refused,
             &stopped,

@@ -183,6 +183,12 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "Times that a table of podnet in nf_tables was written again because another program had changed it",
     ),
     (
+        "podnet_spans_total",
+        "counter",
+        "outcome",
+        "Spans of requests by what became of them: exported to the collector of --otlp-endpoint, or dropped (beyond 100 requests a second, beyond 2048 that wait, refused by the collector); without a collector there are none",
+    ),
+    (
         "podnet_world_unread",
         "gauge",
         "",

@@ -93,6 +93,7 @@ fn rendered() -> String {
         impaired: 1,
         store_failed: true,
         store_failures: 2,
+        spans: [3, 0],
         set_aside: 1,
     };
     metrics.render(&snapshot).unwrap()

@@ -11,6 +11,7 @@ const ANY: &[&str] = &["*"];
 const LAYERS: &[(&str, &[&str])] = &[
     // What every process needs, and knows no type of ours.
     ("telemetry", &[]),
+    ("spans", &[]),
     ("listen", &[]),
     // Words: pure, no IO.
     ("agent-common", &[]),
@@ -164,6 +165,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "node-stack",
             "ports",
             "reach",
+            "spans",
             "store",
             "tables",
             "telemetry",
@@ -236,6 +238,7 @@ const OWNED: &[(&str, &[&str])] = &[
             "kubectl-podnet",
             "ports",
             "reach",
+            "spans",
             "tables",
             "webhook",
             "world",
@@ -262,6 +265,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("netlink-*", &["netdev"]),
     ("nix", &["agent", "datapath", "netdev", "uswitch"]),
     ("notify", &["agent", "reach", "world"]),
+    ("opentelemetry*", &["spans"]),
     ("pcap-file", &["capture"]),
     (
         "prometheus",
@@ -274,7 +278,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("sha2", &["xtask"]),
     ("tar", &["kubectl-podnet", "xtask"]),
     ("tokio-rustls", &["webhook"]),
-    ("tonic*", &["kubelet"]),
+    ("tonic*", &["kubelet", "spans"]),
     ("tower*", &["kubelet"]),
     ("tracing-subscriber", &["telemetry"]),
 ];
