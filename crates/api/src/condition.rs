@@ -12,6 +12,8 @@ pub const READY: &str = "Ready";
 ///
 /// KEP-3698 "ParamsReady".
 pub const PARAMS_READY: &str = "ParamsReady";
+/// Condition: podnet reads every field of a parameters object.
+pub const VALID: &str = "Valid";
 /// Condition: pods of a network that ends at the node are on several nodes.
 pub const SPLIT: &str = "Split";
 /// Condition: pods have a network, or get it without a list.

@@ -61,7 +61,7 @@ mod validate;
 pub use attachment::{PodNetworkAttachment, PodNetworkAttachmentSpec, PodNetworkAttachmentStatus};
 pub use block::{BLOCK_LEN_V4, BLOCK_LEN_V6, BlockReason, IpBlock, IpBlockSpec, IpBlockStatus};
 pub use claim::{IpamClaim, IpamClaimSpec, IpamClaimStatus};
-pub use condition::{GATE, GRANTED, IN_USE, PARAMS_READY, READY, SPLIT};
+pub use condition::{GATE, GRANTED, IN_USE, PARAMS_READY, READY, SPLIT, VALID};
 pub use crd::{own_definitions, standard_definitions};
 pub use endpoint_slice::{
     ENDPOINT_IPS_MAX, ENDPOINTS_MAX, NETWORK_LABEL, NODE_LABEL, PodNetworkEndpointSlice,
@@ -86,7 +86,7 @@ pub use network_attachment_definition::{
 };
 pub use outside::{Egress, RouteSpec};
 pub use parameters::{
-    AttachmentParameters, AttachmentParametersSpec, Mode, PodNetworkParameters,
+    AttachmentParameters, AttachmentParametersSpec, Mode, ParametersStatus, PodNetworkParameters,
     PodNetworkParametersSpec, Routing, Transport, TransportSpec,
 };
 pub use podnetwork::{Given, PodNetwork, PodNetworkSpec, PodNetworkStatus, check_provider};

@@ -55,6 +55,9 @@ impl fmt::Display for Egress {
     Rule::new("isCIDR(self.dst) && cidr(self.dst) == cidr(self.dst).masked() && cidr(self.dst).prefixLength() > 0")
         .message("must be a prefix with all host bits zero and no default route, as 10.10.0.0/24 or fd10:10::/64")
         .field_path(".dst"),
+    Rule::new("!isCIDR(self.dst) || !['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '255.255.255.255/32', '::/8', 'fe80::/10', 'ff00::/8'].exists(p, cidr(p).containsCIDR(self.dst) || cidr(self.dst).containsCIDR(p))")
+        .message("must be a unicast prefix, not in or around 0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255, ::/8, fe80::/10 or ff00::/8")
+        .field_path(".dst"),
     Rule::new("!has(self.gw) || !isCIDR(self.dst) || isIP(self.gw) && ip(self.gw).family() == cidr(self.dst).ip().family()")
         .message("must be an address of the family of dst")
         .field_path(".gw"),

@@ -3,6 +3,14 @@
 //! They are podnet's own parameter kinds. Meaning and refusal of values are in `validate`; the rules here
 //! are the part of it that the API server can check.
 
+mod attachment;
+mod status;
+mod transport;
+
+pub use attachment::{AttachmentParameters, AttachmentParametersSpec};
+pub use status::ParametersStatus;
+pub use transport::{Transport, TransportSpec};
+
 use std::fmt;
 
 use kube_core::Rule;
@@ -16,9 +24,7 @@ use crate::{
     meta::null_as_default,
     outside::{Egress, ROUTES_MAX, RouteSpec},
     scheduling::SchedulingSpec,
-    validate::{
-        ETHER_TYPE_PATTERN, ETHER_TYPES_MAX, IFNAME_MAX, MTU_MAX, NetworkId, RATE_MAX, VLAN_MAX,
-    },
+    validate::{MTU_MAX, NetworkId, RATE_MAX},
 };
 
 /// The most subnets of a network.
@@ -86,134 +92,6 @@ impl fmt::Display for Routing {
     }
 }
 
-/// The transport of packets between the nodes of a network.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum Transport {
-    /// Nothing: pods reach the pods of their own node.
-    ///
-    /// A record without a transport has it.
-    #[default]
-    Local,
-    /// VXLAN between the nodes, with the network's number as VNI (RFC 7348).
-    #[serde(rename = "VXLAN")]
-    Vxlan,
-    /// Frames with a VLAN tag on an interface of the nodes (IEEE 802.1Q).
-    #[serde(rename = "VLAN")]
-    Vlan,
-    /// Packets as they are, on an interface of the nodes.
-    Native,
-}
-
-impl Transport {
-    /// The word in a manifest's `spec.transport.type`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Local => "Local",
-            Self::Vxlan => "VXLAN",
-            Self::Vlan => "VLAN",
-            Self::Native => "Native",
-        }
-    }
-
-    /// True when packets stay on their node.
-    #[must_use]
-    pub fn is_local(&self) -> bool {
-        *self == Self::Local
-    }
-
-    /// True when packets leave by an interface of the node that the network names.
-    #[must_use]
-    pub const fn has_uplink(self) -> bool {
-        matches!(self, Self::Vlan | Self::Native)
-    }
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// `spec.transport` of `PodNetworkParameters`.
-///
-/// It is an object, because some types have fields of their own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend("x-kubernetes-validations" = [
-    Rule::new("has(self.uplink) == (self.type in ['VLAN', 'Native'])")
-        .message("VLAN and Native have an uplink, the name of an interface of the nodes; others have none"),
-    Rule::new("self.type == 'VLAN' ? has(self.id) != has(self.trunk) : !has(self.id) && !has(self.trunk)")
-        .message("VLAN has either id or trunk; others have none of them"),
-]))]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TransportSpec {
-    /// Type of the transport: `Local`, `VXLAN`, `VLAN` or `Native`.
-    ///
-    /// `Local`: pods reach the pods of their own node. `VXLAN`: those of all nodes, by tunnels between
-    /// the addresses of the nodes. `VLAN`: the network is a VLAN of the network that an interface of the
-    /// nodes is connected to. `Native`: with mode L2 it is what that interface is connected to, without a
-    /// tag; with mode L3 that one routes between the nodes.
-    #[serde(rename = "type")]
-    pub kind: Transport,
-    /// With `VLAN` and `Native`: name of the interface, the same on every node.
-    #[schemars(length(min = 1, max = IFNAME_MAX))]
-    // Here, where the lengths are known: what they add to the cost of a rule of the whole is too much.
-    #[schemars(extend("x-kubernetes-validations" = [
-        Rule::new("self == oldSelf")
-            .message("is immutable; make other PodNetworkParameters for another PodNetwork"),
-    ]))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uplink: Option<String>,
-    /// With `VLAN`: its id, 1 to 4094.
-    #[schemars(range(min = 1, max = VLAN_MAX))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<i64>,
-    /// With `VLAN`, in place of `id`: the ids that pods tag themselves.
-    ///
-    /// Written as "100,200,300-310". Needs mode L2 without subnets.
-    #[schemars(
-        length(max = 256),
-        regex(pattern = "^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$")
-    )]
-    #[schemars(extend("x-kubernetes-validations" = [
-        Rule::new("self == oldSelf")
-            .message("is immutable; make other PodNetworkParameters for another PodNetwork"),
-    ]))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trunk: Option<String>,
-    /// With mode L2 and `VLAN` or `Native`: further EtherTypes that pass.
-    ///
-    /// IPv4, IPv6 and ARP always pass. Written as "0x88f7" (PTP). Others are dropped, because switches
-    /// take link protocols from any sender.
-    #[schemars(length(max = ETHER_TYPES_MAX), inner(length(max = 6), regex(pattern = ETHER_TYPE_PATTERN)))]
-    #[schemars(extend("x-kubernetes-validations" = [
-        Rule::new("self.all(t, !(t.lowerAscii() in ['0x8808', '0x8100', '0x88a8', '0x9100', '0x9200', '0x9300']) && !t.matches('^0x0[0-5]'))")
-            .message("must be EtherTypes from 0x0600, and neither MAC control (0x8808) nor VLAN tags"),
-        Rule::new("self == oldSelf")
-            .message("is immutable; make other PodNetworkParameters for another PodNetwork"),
-    ]))]
-    #[serde(
-        default,
-        deserialize_with = "null_as_default",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub ether_types: Vec<String>,
-}
-
-impl TransportSpec {
-    /// Makes a spec of this type without further fields.
-    #[must_use]
-    pub const fn of(kind: Transport) -> Self {
-        Self {
-            kind,
-            uplink: None,
-            id: None,
-            trunk: None,
-            ether_types: Vec::new(),
-        }
-    }
-}
-
 /// `spec` of `PodNetworkParameters`.
 #[expect(
     clippy::duplicated_attributes,
@@ -227,6 +105,7 @@ impl TransportSpec {
     plural = "podnetworkparameters",
     singular = "podnetworkparameters",
     shortname = "pnp",
+    status = "ParametersStatus",
     derive = "PartialEq",
     doc = "Parameters of a PodNetwork of provider podnet.dev/ebpf.",
     crates(kube_core = "::kube_core"),
@@ -255,6 +134,18 @@ impl TransportSpec {
         json_path = ".spec.mtu",
         description = "Largest IP packet, bytes",
         priority = 1
+    ),
+    printcolumn(
+        name = "Valid",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Valid\")].status",
+        description = "Whether podnet reads it"
+    ),
+    printcolumn(
+        name = "Used",
+        type_ = "integer",
+        json_path = ".status.usedBy",
+        description = "Objects that name it"
     ),
     printcolumn(
         name = "Age",
@@ -313,6 +204,21 @@ impl TransportSpec {
     Rule::new("size(self.?exclude.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
         .message("the field needs spec.subnets; list a subnet or remove this field")
         .field_path(".exclude"),
+    Rule::new("!has(self.exclude) || !has(self.subnets) || self.exclude.all(e, !isIP(e) && !isCIDR(e) \
+        || self.subnets.exists(s, isCIDR(s) && (isIP(e) ? cidr(s).containsIP(e) : cidr(s).containsCIDR(e))))")
+        .message("one of them is not inside of spec.subnets; correct it, or remove it")
+        .field_path(".exclude"),
+    Rule::new("!has(self.routes) || !has(self.subnets) || self.routes.all(r, !isCIDR(r.dst) \
+        || !self.subnets.exists(s, isCIDR(s) && cidr(s).containsCIDR(r.dst)))")
+        .message("one of them is inside of a subnet, which pods reach without it; remove it")
+        .field_path(".routes"),
+    Rule::new("!has(self.routes) || !has(self.subnets) || self.routes.all(r, self.subnets.exists(s, s.contains(':') == r.dst.contains(':')))")
+        .message("pods have no address of the family of one of them; add a subnet of it, or remove the route")
+        .field_path(".routes"),
+    Rule::new("!has(self.routes) || !has(self.subnets) || self.routes.all(r, !has(r.gw) || !isIP(r.gw) \
+        || self.subnets.exists(s, isCIDR(s) && cidr(s).containsIP(r.gw)))")
+        .message("gw of one of them is not inside of spec.subnets; correct it, or remove it")
+        .field_path(".routes"),
     Rule::new("!has(self.mtu) || self.mtu >= 1280 || !has(self.subnets) || !self.subnets.exists(s, s.contains(':'))")
         .message("a network with an IPv6 subnet has an MTU of at least 1280")
         .field_path(".mtu"),
@@ -364,6 +270,8 @@ pub struct PodNetworkParametersSpec {
             .message("must be prefixes with all host bits zero, as 10.10.0.0/24 or fd10:10::/64"),
         Rule::new("!self.all(s, isCIDR(s)) || self.all(a, self.exists_one(b, cidr(a).containsCIDR(b) || cidr(b).containsCIDR(a)))")
             .message("two of them overlap; make them disjoint"),
+        Rule::new("self.all(s, !isCIDR(s) || !['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '255.255.255.255/32', '::/8', 'fe80::/10', 'ff00::/8'].exists(p, cidr(p).containsCIDR(s) || cidr(s).containsCIDR(p)))")
+            .message("must be unicast prefixes, not in or around 0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255, ::/8, fe80::/10 or ff00::/8"),
     ]))]
     #[serde(
         default,
@@ -453,111 +361,4 @@ pub struct PodNetworkParametersSpec {
     #[schemars(range(min = 0))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_burst: Option<i64>,
-}
-
-/// `spec` of `AttachmentParameters`.
-#[expect(
-    clippy::duplicated_attributes,
-    reason = "two columns may have one type"
-)]
-#[derive(
-    Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema,
-)]
-#[kube(
-    group = "podnet.dev",
-    version = "v1alpha1",
-    kind = "AttachmentParameters",
-    plural = "attachmentparameters",
-    singular = "attachmentparameters",
-    shortname = "pnap",
-    namespaced,
-    derive = "PartialEq",
-    doc = "Parameters of one attachment to a PodNetwork of provider podnet.dev/ebpf.",
-    crates(kube_core = "::kube_core"),
-    printcolumn(
-        name = "Addresses",
-        type_ = "string",
-        json_path = ".spec.ipRequests",
-        description = "Addresses the interface must have"
-    ),
-    printcolumn(
-        name = "MAC",
-        type_ = "string",
-        json_path = ".spec.macRequest",
-        description = "MAC address the interface must have"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
-)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct AttachmentParametersSpec {
-    /// Rate into the pod, bit/s; 0 means no limit, absent the network's default.
-    #[schemars(range(min = 0, max = RATE_MAX))]
-    #[schemars(extend("x-kubernetes-validations" = [
-        Rule::new("self == 0 || self >= 1000")
-            .message("must be 0 or at least 1000 bit/s"),
-    ]))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ingress_rate: Option<i64>,
-    /// Rate out of the pod, bit/s; 0 means no limit, absent the network's default.
-    #[schemars(range(min = 0, max = RATE_MAX))]
-    #[schemars(extend("x-kubernetes-validations" = [
-        Rule::new("self == 0 || self >= 1000")
-            .message("must be 0 or at least 1000 bit/s"),
-    ]))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub egress_rate: Option<i64>,
-    /// Burst into the pod, bits; chosen from the rate when 0 or absent.
-    #[schemars(range(min = 0))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ingress_burst: Option<i64>,
-    /// Burst out of the pod, bits; chosen from the rate when 0 or absent.
-    #[schemars(range(min = 0))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub egress_burst: Option<i64>,
-    /// Kind of the port; the network's when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interface: Option<InterfaceSpec>,
-    /// The MAC address the interface must have.
-    #[schemars(
-        length(max = 17),
-        regex(
-            pattern = "^([0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){5})$"
-        )
-    )]
-    #[schemars(extend("x-kubernetes-validations" = [
-        Rule::new("self.matches('^.[02468aceACE]') && !self.matches('^[0:-]*$')")
-            .message("must be the address of one interface: the second digit even, and not all zero"),
-    ]))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mac_request: Option<String>,
-    /// Addresses the interface must have, with or without a prefix length.
-    #[schemars(length(max = 16), inner(length(max = 43)))]
-    #[schemars(extend("x-kubernetes-validations" = [
-        Rule::new("self.all(a, isIP(a) || isCIDR(a))")
-            .message("must be addresses, with or without a prefix length, as 10.10.0.7 or fd10:10::7/64"),
-    ]))]
-    #[serde(
-        default,
-        deserialize_with = "null_as_default",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub ip_requests: Vec<String>,
-    /// Routes that the pod gets through this attachment, besides the network's.
-    ///
-    /// Of two routes to the same prefix, the attachment's holds.
-    #[schemars(length(max = ROUTES_MAX))]
-    #[schemars(extend("x-kubernetes-validations" = [
-        Rule::new("self.all(a, self.exists_one(b, a.dst == b.dst))")
-            .message("two of them lead to the same prefix; remove one"),
-    ]))]
-    #[serde(
-        default,
-        deserialize_with = "null_as_default",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub routes: Vec<RouteSpec>,
 }

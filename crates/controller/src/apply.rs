@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use api::GATE;
 use api::{
-    API_VERSION, DEFAULT_NETWORK, IpBlock, Listed, PodNetwork, PodNetworkAttachment, PodNetworkSpec,
+    API_VERSION, DEFAULT_NETWORK, IpBlock, Kind, Listed, PodNetwork, PodNetworkAttachment,
+    PodNetworkSpec,
 };
 use cluster::brief;
 use futures_util::StreamExt as _;
@@ -17,7 +18,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
@@ -33,6 +34,7 @@ use super::view::View;
 mod addresses;
 mod check;
 mod excess;
+mod parameters;
 
 /// Field manager of the controller's writes.
 pub(super) const MANAGER: &str = "podnet-controller";
@@ -126,6 +128,8 @@ impl Executor {
         let (excess, asked) = self.excess(&plan.excess, view).await;
         done &= excess;
         done &= self.slices(&plan.slices).await;
+        // Last, because nothing waits for it.
+        done &= self.parameters(&plan.parameters).await;
         (done, asked)
     }
 
@@ -249,10 +253,7 @@ impl Executor {
         if let Some(why) = &step.split {
             self.say(&split_note(resource, step, why)).await;
         }
-        let api: Api<DynamicObject> = match &step.namespace {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
-            None => Api::all_with(self.client.clone(), resource),
-        };
+        let api = self.api(resource, step);
         let kind = kind_label(resource);
         let mut version = step.version.clone();
         if let Some(finalizers) = &step.finalizers {
@@ -283,10 +284,22 @@ impl Executor {
             };
             version = object.resource_version().unwrap_or_default();
         }
+        self.status(&api, resource, step, &version).await
+    }
+
+    /// Writes the status of an object of this version, if it is to have another.
+    async fn status(
+        &self,
+        api: &Api<DynamicObject>,
+        resource: &ApiResource,
+        step: &ObjectStep,
+        version: &str,
+    ) -> bool {
+        let kind = kind_label(resource);
         let Some(status) = &step.status else {
             return true;
         };
-        let patch = Patch::Apply(status_patch(resource, step, &version, status));
+        let patch = Patch::Apply(status_patch(resource, step, version, status));
         let params = PatchParams::apply(MANAGER).force();
         let request = api.patch_status(&step.name, &params, &patch);
         let (outcome, _) = self.write(kind, &step.name, request).await;
@@ -294,6 +307,13 @@ impl Executor {
             tell(kind, step, status);
         }
         outcome.is_done()
+    }
+
+    fn api(&self, resource: &ApiResource, step: &ObjectStep) -> Api<DynamicObject> {
+        match &step.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
+            None => Api::all_with(self.client.clone(), resource),
+        }
     }
 
     /// Writes an Event; true when it was written, and not lately.
@@ -386,11 +406,15 @@ fn manager() -> PatchParams {
 }
 
 fn kind_label(resource: &ApiResource) -> &'static str {
-    if resource.kind == PodNetwork::kind(&()) {
-        "PodNetwork"
-    } else {
-        "PodNetworkAttachment"
-    }
+    let kinds = [
+        Kind::PodNetwork,
+        Kind::PodNetworkParameters,
+        Kind::AttachmentParameters,
+    ];
+    let found = kinds
+        .into_iter()
+        .find(|kind| kind.as_str() == resource.kind);
+    found.unwrap_or(Kind::PodNetworkAttachment).as_str()
 }
 
 fn status_patch(
@@ -402,6 +426,9 @@ fn status_patch(
     let mut fields = json!({ "conditions": status.conditions });
     if let Some(number) = status.number {
         fields["networkID"] = number.get().into();
+    }
+    if let Some(count) = status.used_by {
+        fields["usedBy"] = count.into();
     }
     if let Some(transport) = status.transport {
         fields["transport"] = transport.as_str().into();
@@ -426,10 +453,23 @@ fn tell(kind: &str, step: &ObjectStep, status: &Status) {
         .iter()
         .map(|it| format!("{}={} ({})", it.type_, it.status, it.reason))
         .collect();
+    let (namespace, name) = (step.namespace.as_deref(), step.name.as_str());
+    // Users of namespaces make as many parameters as they like.
+    if status.used_by.is_some() {
+        tracing::debug!(
+            kind,
+            namespace,
+            name,
+            used_by = status.used_by,
+            ?conditions,
+            "the status of the object is written"
+        );
+        return;
+    }
     tracing::info!(
         kind,
-        namespace = step.namespace,
-        name = step.name,
+        namespace,
+        name,
         number,
         transport = status.transport.map(api::Transport::as_str),
         ?conditions,

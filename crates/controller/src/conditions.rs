@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use api::{
     IN_USE, Listed, NODE_DEFAULT_ANNOTATION, PARAMS_READY, ParametersRef, PodNetwork,
-    PodNetworkAttachment, READY, ResolveError, SPLIT,
+    PodNetworkAttachment, READY, ResolveError, SPLIT, VALID,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -20,7 +20,7 @@ const MESSAGE_MAX: usize = 32_768;
 /// A condition without its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// [`READY`], [`PARAMS_READY`], [`SPLIT`] or [`IN_USE`].
+    /// [`READY`], [`PARAMS_READY`], [`SPLIT`], [`IN_USE`] or [`VALID`].
     pub type_: &'static str,
     /// `True` or `False`.
     pub holds: bool,
@@ -34,7 +34,11 @@ pub struct Finding {
 pub type Refusal = (&'static str, String);
 
 impl Finding {
-    fn new(type_: &'static str, reason: &'static str, refusal: Result<(), Refusal>) -> Self {
+    pub(super) fn new(
+        type_: &'static str,
+        reason: &'static str,
+        refusal: Result<(), Refusal>,
+    ) -> Self {
         let holds = refusal.is_ok();
         let (reason, message) = refusal.err().unwrap_or((reason, String::new()));
         Self {
@@ -214,7 +218,7 @@ pub fn with_history(
 
 /// True when `written` says what `wanted` does, about the types that are ours.
 pub fn are_written(wanted: &[Condition], written: &[Condition]) -> bool {
-    [READY, PARAMS_READY, SPLIT, IN_USE]
+    [READY, PARAMS_READY, SPLIT, IN_USE, VALID]
         .into_iter()
         .all(|type_| {
             let find = |all: &[Condition]| all.iter().find(|it| it.type_ == type_).cloned();

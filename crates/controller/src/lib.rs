@@ -1,6 +1,6 @@
 //! `controller`: what is decided once for a cluster, and not on each node.
 //!
-//! - [`conditions`] of networks and attachments, [`numbers`] and [`transports`] of networks, the default
+//! - [`conditions`] of networks and attachments, the status of [`parameters`], [`numbers`] and [`transports`] of networks, the default
 //!   network.
 //! - [`usage`]: what is in use is not deleted. [`gate`]: which pods may be scheduled. [`reclaim`]:
 //!   what those that are gone have left. [`excess`]: what nodes take beyond their pods' needs, [`bars`]: those that do not
@@ -23,6 +23,7 @@ pub mod lease;
 pub mod metrics;
 pub mod numbers;
 pub mod options;
+pub mod parameters;
 pub mod plan;
 pub mod pod;
 pub mod reclaim;

@@ -16,6 +16,7 @@ use super::conditions::{self, Finding};
 use super::excess::Suspects;
 use super::gate::{self, ObjectState, States};
 use super::numbers::{self, Numbered};
+use super::parameters;
 use super::pod::Pod;
 use super::reclaim::{self, BlockStep, Orphans};
 use super::transports;
@@ -47,6 +48,8 @@ pub struct Plan {
     pub networks: Vec<ObjectStep>,
     /// Parameterised attachments.
     pub attachments: Vec<ObjectStep>,
+    /// Parameters.
+    pub parameters: parameters::Steps,
     /// Pods.
     pub pods: Vec<(Arc<Pod>, PodStep)>,
     /// Blocks of addresses.
@@ -63,7 +66,7 @@ pub struct Plan {
     pub ready: [usize; 2],
 }
 
-/// Step about a network or an attachment.
+/// Step about a network, an attachment or parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectStep {
     /// Its namespace, if it has one.
@@ -86,10 +89,10 @@ pub struct ObjectStep {
     pub split: Option<String>,
 }
 
-/// The status of a network or an attachment.
+/// The status of a network, an attachment or parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
-    /// [`READY`], `ParamsReady`, `Split` and `InUse`.
+    /// [`READY`], `ParamsReady`, `Split` and `InUse`, or `Valid`.
     pub conditions: Vec<Condition>,
     /// The number of a network.
     pub number: Option<NetworkId>,
@@ -97,6 +100,8 @@ pub struct Status {
     pub is_new_number: bool,
     /// The transport of a network.
     pub transport: Option<Transport>,
+    /// How many objects name a parameters object.
+    pub used_by: Option<i64>,
 }
 
 /// Step about a pod.
@@ -128,6 +133,7 @@ pub fn plan(view: &View, choices: &Choices, orphans: &mut Orphans, now: Timestam
     };
     let resolved = view.resolve();
     let states = objects(view, &resolved, &usage, now, &mut plan);
+    plan.parameters = parameters::steps(view, now);
     for pod in view.pods.values() {
         if let Some(step) = pod_step(pod, view, &states) {
             plan.pods.push((Arc::clone(pod), step));
@@ -313,7 +319,7 @@ fn numbered(view: &View, resolved: &Resolved, usage: &Usage) -> Vec<Numbered> {
     numbered.collect()
 }
 
-fn step_of(metadata: &ObjectMeta) -> ObjectStep {
+pub(super) fn step_of(metadata: &ObjectMeta) -> ObjectStep {
     ObjectStep {
         namespace: metadata.namespace.clone(),
         name: metadata.name.clone().unwrap_or_default(),
@@ -384,6 +390,7 @@ fn network_status(
         number: given.number,
         is_new_number: given.number.is_some() && given.number != before.number,
         transport: given.transport,
+        ..Status::default()
     })
 }
 

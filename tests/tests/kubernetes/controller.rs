@@ -12,6 +12,7 @@ mod in_use;
 mod leader;
 mod numbers;
 mod objects;
+mod parameters;
 mod policy;
 mod ready;
 mod references;

@@ -11,7 +11,7 @@ use super::scene;
 type Table = Vec<(Value, Option<[&'static str; 2]>)>;
 
 /// Whether podnet itself takes the spec, by the rules it reads manifests with.
-fn podnet_takes(kind: &str, spec: &Value) -> bool {
+pub(crate) fn podnet_takes(kind: &str, spec: &Value) -> bool {
     let text = json!({"apiVersion": api::API_VERSION, "kind": kind, "metadata": {"name": "a"}, "spec": spec});
     let parsed = api::parse_manifests("table", &text.to_string());
     parsed
@@ -40,7 +40,87 @@ fn networks() -> Table {
     table.extend(outside());
     table.extend(ports());
     table.extend(ether_types());
+    table.extend(places());
     table
+}
+
+/// Lists specs with values that are right by themselves, and not where they are.
+fn places() -> Table {
+    let transport = |transport: Value| json!({"mode": "L2", "transport": transport});
+    let uplink = |name: &str| transport(json!({"type": "VLAN", "uplink": name, "id": 5}));
+    let trunk = |ids: &str| transport(json!({"type": "VLAN", "uplink": "eth1", "trunk": ids}));
+    let subnets = |subnets: Value| json!({"mode": "L2", "subnets": subnets});
+    let special = Some(["spec.subnets", "unicast prefixes"]);
+    let route = |dst: &str| l2(&json!({"gateway": "First", "routes": [{ "dst": dst }]}));
+    let ids = Some(["spec.transport.trunk", "should match"]);
+    vec![
+        (subnets(json!(["100.64.0.0/10", "2001:db8::/32"])), None),
+        (subnets(json!(["0.0.0.0/0"])), special),
+        (subnets(json!(["127.0.0.0/24"])), special),
+        (subnets(json!(["169.254.0.0/16"])), special),
+        (subnets(json!(["224.0.0.0/8"])), special),
+        (subnets(json!(["192.0.0.0/2"])), special),
+        (subnets(json!(["255.255.255.254/31"])), special),
+        (subnets(json!(["::/0"])), special),
+        (subnets(json!(["fe80::/64"])), special),
+        (subnets(json!(["ff02::/16"])), special),
+        (
+            l2(&json!({"exclude": ["10.10.1.0/24"]})),
+            Some(["spec.exclude", "not inside of spec.subnets"]),
+        ),
+        (
+            l2(&json!({"exclude": ["10.10.0.0/16"]})),
+            Some(["spec.exclude", "not inside of spec.subnets"]),
+        ),
+        (
+            l2(&json!({"exclude": ["10.11.0.1"]})),
+            Some(["spec.exclude", "not inside of spec.subnets"]),
+        ),
+        (route("192.0.2.0/24"), None),
+        (
+            route("10.10.0.0/25"),
+            Some(["spec.routes", "inside of a subnet"]),
+        ),
+        (
+            route("224.1.0.0/16"),
+            Some(["spec.routes[0].dst", "unicast prefix"]),
+        ),
+        (
+            json!({
+                "mode": "L3", "subnets": ["10.10.0.0/24"], "routes": [{"dst": "2001:db8::/32"}],
+            }),
+            Some(["spec.routes", "family"]),
+        ),
+        (
+            l2(&json!({"routes": [{"dst": "192.0.2.0/24", "gw": "10.11.0.1"}]})),
+            Some(["spec.routes", "gw of one of them"]),
+        ),
+        (uplink("bond0.7"), None),
+        (
+            uplink("a/b"),
+            Some(["spec.transport.uplink", "should match"]),
+        ),
+        (
+            uplink("a:1"),
+            Some(["spec.transport.uplink", "should match"]),
+        ),
+        (
+            uplink("a b"),
+            Some(["spec.transport.uplink", "should match"]),
+        ),
+        (
+            uplink(".."),
+            Some(["spec.transport.uplink", "name of an interface"]),
+        ),
+        (trunk("1,4094,300-310,7-7"), None),
+        (trunk("0"), ids),
+        (trunk("1,4095"), ids),
+        (
+            trunk("10-5"),
+            Some(["spec.transport.trunk", "the lower id"]),
+        ),
+        (trunk("1-4095"), ids),
+    ]
 }
 
 /// Lists specs with EtherTypes of an uplink.
@@ -337,6 +417,26 @@ fn attachments() -> Table {
         (
             ips(&["seven"]),
             Some(["spec.ipRequests", "must be addresses"]),
+        ),
+        (
+            ips(&["127.0.0.1"]),
+            Some(["spec.ipRequests", "that a pod can have"]),
+        ),
+        (
+            ips(&["10.10.0.7", "ff02::1/64"]),
+            Some(["spec.ipRequests", "that a pod can have"]),
+        ),
+        (
+            ips(&["10.10.0.7", "10.10.0.7/24"]),
+            Some(["spec.ipRequests", "same address twice"]),
+        ),
+        (
+            ips(&["fd10::7", "fd10:0::7/64"]),
+            Some(["spec.ipRequests", "same address twice"]),
+        ),
+        (
+            json!({"routes": [{"dst": "169.254.1.0/24"}]}),
+            Some(["spec.routes[0].dst", "unicast prefix"]),
         ),
         (json!({"interface": {"type": "AFXDP", "queues": 2}}), None),
         (

@@ -20,7 +20,7 @@ const BREAK_GLASS: &str = "podnet.dev:break-glass";
 const ADMINS: &str = "system:masters";
 
 /// The server with podnet's definitions and policies.
-fn server(test: &str) -> Option<&'static ApiServer> {
+pub(crate) fn server(test: &str) -> Option<&'static ApiServer> {
     static SERVER: OnceLock<Option<ApiServer>> = OnceLock::new();
     // It says why there is none.
     apiserver::shared(test)?;
@@ -53,7 +53,10 @@ fn apply(server: &ApiServer, path: &str) {
 }
 
 /// Runs a test's steps as an administrator, once the policies are in force.
-fn run<F: Future<Output = ()>>(server: &'static ApiServer, steps: impl FnOnce(Client) -> F) {
+pub(crate) fn run<F: Future<Output = ()>>(
+    server: &'static ApiServer,
+    steps: impl FnOnce(Client) -> F,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
