@@ -46,5 +46,6 @@ mod kubernetes {
     mod webhook_inject;
     mod webhook_limits;
     mod webhook_policy;
+    mod webhook_populate;
     mod webhook_scene;
 }

@@ -44,7 +44,9 @@ use crate::listed::{PROBLEM_BYTES, Shortened};
 use crate::nad::AllowedPlugins;
 
 pub use ifname::{InterfaceName, InterfaceNameError};
-pub use kep::{POD_NETWORKS_ANNOTATION, PodNetworkRef, PodNetworkSelection, parse_pod_networks};
+pub use kep::{
+    POD_NETWORKS_ANNOTATION, PodNetworkRef, PodNetworkSelection, parse_pod_networks, populated_list,
+};
 pub use limits::ATTACHMENTS_MAX;
 pub use npwg::{NETWORKS_ANNOTATION, NetworkSelection, parse_networks};
 pub use options::{AttachmentOptions, InfinibandGuid, PortMapping, Protocol};
@@ -54,6 +56,12 @@ pub use problem::{Place, SelectionError, SelectionErrors, SelectionProblem};
 ///
 /// An extension of multus (NPWG-X1).
 pub const DEFAULT_NETWORK_ANNOTATION: &str = "v1.multus-cni.io/default-network";
+
+/// Annotation with the network of a list that was filled in.
+///
+/// KEP-3698 "Auto-population". [`POD_NETWORKS_ANNOTATION`] that has just this network means what no list means, so it changes nothing for
+/// the pod. With any other list it has no effect.
+pub const POPULATED_ANNOTATION: &str = "podnet.dev/networks-populated";
 
 /// Annotations of a pod about its networks.
 #[derive(Clone, Copy, Debug)]

@@ -1,16 +1,21 @@
-//! Add devices, node affinity and a context to a new pod for its networks.
+//! Add devices, node affinity and a context to a new pod, or its list of networks.
 
 use std::collections::BTreeMap;
 use std::{fs, io};
 
 use api::CARRIED;
-use api::selection::PodSelection;
+use api::selection::{
+    DEFAULT_NETWORK_ANNOTATION, POD_NETWORKS_ANNOTATION, POPULATED_ANNOTATION, PodSelection,
+    populated_list,
+};
 use clap::ValueEnum;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::core::admission::{AdmissionRequest, Operation};
 use serde_json::{Value, json};
 use world::resource;
 use world::scheduling::Needs;
 
+use super::access;
 use super::review::{Denial, named};
 use super::wants::{NODE_SELECTOR_ANNOTATION, NodeWish, Wants};
 
@@ -179,6 +184,39 @@ pub fn context_uid(pod: &Pod) -> io::Result<Vec<Value>> {
     let place = format!("{path}/{}", escaped(CONTEXT_ANNOTATION));
     patch.push(add(&place, &json!(uid.trim_end())));
     Ok(patch)
+}
+
+/// Returns the operations that fill in the list of a pod without one.
+///
+/// KEP-3698 "Auto-population".
+///
+/// No operations for a pod that has a list or no network of its own, or that chooses another default network.
+pub fn populated(request: &AdmissionRequest<Pod>, network: &str) -> Vec<Value> {
+    let Some(pod) = &request.object else {
+        return Vec::new();
+    };
+    let is_new = request.operation == Operation::Create && !access::is_mirror(request);
+    let on_host = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+    let annotations = pod.metadata.annotations.as_ref();
+    let has = |key: &str| annotations.is_some_and(|all| all.contains_key(key));
+    if !is_new
+        || on_host
+        || [POD_NETWORKS_ANNOTATION, DEFAULT_NETWORK_ANNOTATION]
+            .into_iter()
+            .any(has)
+    {
+        return Vec::new();
+    }
+    let path = "/metadata/annotations";
+    let empty = annotations.is_none().then(|| add(path, &json!({})));
+    let list = populated_list(network);
+    let written = [
+        (POD_NETWORKS_ANNOTATION, list.as_str()),
+        (POPULATED_ANNOTATION, network),
+    ];
+    let written =
+        written.map(|(key, value)| add(&format!("{path}/{}", escaped(key)), &json!(value)));
+    empty.into_iter().chain(written).collect()
 }
 
 fn add(path: &str, value: &Value) -> Value {

@@ -26,7 +26,7 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         REVIEWS,
         "counter",
         "hook, outcome",
-        "Reviews of pods: validate-pods ends as allowed, invalid, being_deleted, forbidden or not_checked, mutate-pods as gated, changed, unchanged, invalid, not_checked or failed",
+        "Reviews of pods: validate-pods ends as allowed, invalid, being_deleted, forbidden or not_checked, mutate-pods as gated, changed, unchanged, invalid, not_checked or failed, populate-pods as populated, unchanged or failed",
     ),
     (DURATION, "histogram", "hook", "Time a review takes"),
     (
@@ -53,16 +53,19 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hook {
     /// `/validate-pods`.
-    ValidatePods,
+    Validate,
     /// `/mutate-pods`.
-    MutatePods,
+    Mutate,
+    /// `/populate-pods`.
+    Populate,
 }
 
 impl Hook {
     const fn label(self) -> &'static str {
         match self {
-            Self::ValidatePods => "validate-pods",
-            Self::MutatePods => "mutate-pods",
+            Self::Validate => "validate-pods",
+            Self::Mutate => "mutate-pods",
+            Self::Populate => "populate-pods",
         }
     }
 }

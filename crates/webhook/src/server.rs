@@ -20,6 +20,7 @@ use telemetry::chain;
 use telemetry::{LOG_BYTES, Sparing};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
+use world::DefaultNetwork;
 
 use super::access::{self, AccessControl};
 use super::copies::Copies;
@@ -29,7 +30,7 @@ use super::inject::{self, Injection};
 use super::intake::Intake;
 use super::keeper::Readiness;
 use super::lookup::{AskError, Lookup, OPEN_MAX};
-use super::metrics::{Hook, Metrics};
+use super::metrics::{Hook, Metrics, Timer};
 use super::options::WebhookOptions;
 use super::review::{self, Denial};
 use super::tls::TlsListener;
@@ -61,6 +62,8 @@ pub(super) struct Injections {
     all: Vec<Injection>,
     /// Pods do not wait for what does not exist.
     require_networks: bool,
+    /// Network of pods without a list, where there is one.
+    default_network: Option<String>,
 }
 
 impl Injections {
@@ -69,6 +72,10 @@ impl Injections {
         Self {
             all: options.inject.clone(),
             require_networks: options.require_networks,
+            default_network: match &options.lists.default_network {
+                DefaultNetwork::None => None,
+                network => Some(network.name().to_owned()),
+            },
         }
     }
 
@@ -241,6 +248,7 @@ pub(super) async fn serve_reviews(
     let routes = Router::new()
         .route("/validate-pods", post(validate_pods))
         .route("/mutate-pods", post(mutate_pods))
+        .route("/populate-pods", post(populate_pods))
         .with_state(reviewer);
     axum::serve(listener, routes)
         .with_graceful_shutdown(stopped(stop))
@@ -256,7 +264,7 @@ async fn validate_pods(State(reviewer): State<Reviewer>, request: Request) -> Re
     let Ok(request): Result<AdmissionRequest<Pod>, _> = review.try_into() else {
         return not_a_request();
     };
-    let timer = reviewer.metrics.start(Hook::ValidatePods);
+    let timer = reviewer.metrics.start(Hook::Validate);
     let (response, outcome) = match reviewer.validate(&request).await {
         Ok(warnings) => {
             let mut response = AdmissionResponse::from(&request);
@@ -281,9 +289,8 @@ async fn mutate_pods(State(reviewer): State<Reviewer>, request: Request) -> Resp
     let Ok(request): Result<AdmissionRequest<Pod>, _> = review.try_into() else {
         return not_a_request();
     };
-    let timer = reviewer.metrics.start(Hook::MutatePods);
+    let timer = reviewer.metrics.start(Hook::Mutate);
     let mut response = AdmissionResponse::from(&request);
-    let mut outcome = "unchanged";
     let injected = match reviewer.inject(&request).await {
         Ok(injected) => injected,
         Err(denial) => {
@@ -305,6 +312,46 @@ async fn mutate_pods(State(reviewer): State<Reviewer>, request: Request) -> Resp
         .flat_map(operations)
         .chain(injected.operations)
         .collect();
+    if !injected.warnings.is_empty() {
+        response.warnings = Some(injected.warnings);
+    }
+    let outcome = if changes.is_empty() {
+        "unchanged"
+    } else {
+        done
+    };
+    answer(response, changes, timer, outcome)
+}
+
+/// Writes the network of a pod that lists none into its list.
+async fn populate_pods(State(reviewer): State<Reviewer>, request: Request) -> Response {
+    let taken = match reviewer.intake.take(request).await {
+        Ok(taken) => taken,
+        Err(refusal) => return refusal,
+    };
+    let (review, _room) = taken.apart();
+    let Ok(request): Result<AdmissionRequest<Pod>, _> = review.try_into() else {
+        return not_a_request();
+    };
+    let timer = reviewer.metrics.start(Hook::Populate);
+    let default = reviewer.injections.default_network.as_deref();
+    let default = default.filter(|_| reviewer.rules.is_some());
+    let changes = default.map_or_else(Vec::new, |network| inject::populated(&request, network));
+    let outcome = if changes.is_empty() {
+        "unchanged"
+    } else {
+        "populated"
+    };
+    answer(AdmissionResponse::from(&request), changes, timer, outcome)
+}
+
+/// Answers with a patch of these operations, if there are any.
+fn answer(
+    mut response: AdmissionResponse,
+    changes: Vec<Value>,
+    timer: Timer,
+    outcome: &str,
+) -> Response {
     if !changes.is_empty() {
         let patched = serde_json::from_value(Value::Array(changes))
             .map_err(|error| chain(&error))
@@ -316,10 +363,6 @@ async fn mutate_pods(State(reviewer): State<Reviewer>, request: Request) -> Resp
                 return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
             }
         };
-        outcome = done;
-    }
-    if !injected.warnings.is_empty() {
-        response.warnings = Some(injected.warnings);
     }
     timer.end(outcome);
     Json(response.into_review()).into_response()

@@ -219,6 +219,14 @@ fn the_list_of_a_pod_cannot_change() {
                 );
             }
         }
+        let mark = json!({ "podnet.dev/networks-populated": "a" });
+        let mark = Patch::Merge(json!({ "metadata": { "annotations": mark } }));
+        let refused = pods.patch("with", &params, &mark).await;
+        let message = words(refused.expect_err("the list would mean another network"));
+        assert!(
+            message.contains("networks-populated cannot change"),
+            "{message}"
+        );
         let same = list(json!(r#"[{"name": "a"}]"#));
         pods.patch("with", &params, &same)
             .await

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use super::{
     AttachmentOptions, DEFAULT_NETWORK_ANNOTATION, InterfaceName, NETWORKS_ANNOTATION,
-    NetworkSelection, POD_NETWORKS_ANNOTATION, Place, PodAnnotations, PodNetworkRef,
-    PodNetworkSelection, PodSelection, SelectedAttachment, SelectionErrors, SelectionNote,
-    SelectionProblem, SelectionRules, Source, Target, kep,
+    NetworkSelection, POD_NETWORKS_ANNOTATION, POPULATED_ANNOTATION, Place, PodAnnotations,
+    PodNetworkRef, PodNetworkSelection, PodSelection, SelectedAttachment, SelectionErrors,
+    SelectionNote, SelectionProblem, SelectionRules, Source, Target, kep,
     limits::{Notes, Room, TEXT_MAX},
     naming::{Claims, name_all, problem_key},
     npwg,
@@ -49,7 +49,12 @@ pub(super) fn read(
     };
     let limit = rules.max_attachments;
     let room = Room { before: 0, limit };
-    let listed = kep::read(text(pod, &mut all.kep), room, &mut all.kep);
+    let mut listed = kep::read(text(pod, &mut all.kep), room, &mut all.kep);
+    // It tells readers what the pod has, and is taken as if it were not there.
+    let populated = pod.annotations.get(POPULATED_ANNOTATION);
+    if populated.is_some_and(|network| kep::is_populated(&listed, network)) {
+        listed.clear();
+    }
     let has_list = !listed.is_empty() || all.kep.count() > 0;
     if pod.host_network {
         // No runtime asks for the networks of such a pod; NPWG's list has no effect on it.

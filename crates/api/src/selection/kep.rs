@@ -50,6 +50,24 @@ pub enum PodNetworkRef {
     Attachment(String),
 }
 
+/// Returns the list of a pod on this network alone, as JSON.
+///
+/// KEP-3698 "Auto-population".
+#[must_use]
+pub fn populated_list(network: &str) -> String {
+    serde_json::json!([{ "name": network }]).to_string()
+}
+
+/// Reports whether a list is what [`populated_list`] makes.
+pub(super) fn is_populated(listed: &[(Place, PodNetworkSelection)], network: &str) -> bool {
+    let plain = PodNetworkSelection {
+        target: PodNetworkRef::PodNetwork(network.to_owned()),
+        interface_name: None,
+        is_default_gateway: false,
+    };
+    matches!(listed, [(_, only)] if *only == plain)
+}
+
 /// Elements with their places in the text.
 pub(super) type Placed = Vec<(Place, PodNetworkSelection)>;
 

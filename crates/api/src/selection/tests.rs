@@ -6,6 +6,7 @@ mod items;
 mod kep;
 mod limits;
 mod pod;
+mod populated;
 mod properties;
 
 use super::{NetworkSelection, SelectionErrors, parse_networks};

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::super::review;
-use super::super::samples::{create, npwg, plain, pod};
+use super::super::samples::{create, npwg, plain, pod, update};
 use super::*;
 
 mod scheduling;
@@ -234,4 +234,52 @@ fn a_context_is_another_one_for_each_pod_and_the_authors_own_is_replaced() {
     let patch = context_uid(request.object.as_ref().expect("a pod")).expect("an identifier");
     assert_eq!(patch[0]["path"], "/metadata/annotations");
     proof::of!("S003-06");
+}
+
+/// KEP-DEF-5, KEP-DEF-7: the list that it has, and a mark.
+#[test]
+fn a_pod_without_a_list_gets_the_one_it_has_anyway() {
+    let after = |object: &Value| {
+        let operations = populated(&create(object), "default");
+        let mut after = object.clone();
+        let patch: json_patch::Patch = serde_json::from_value(json!(operations)).expect("a patch");
+        json_patch::patch(&mut after, &patch).expect("a patch that fits");
+        after["metadata"]["annotations"].clone()
+    };
+    let list = r#"[{"name":"default"}]"#;
+    let written = json!({
+        "podnet.dev/networks": list, "podnet.dev/networks-populated": "default",
+    });
+    assert_eq!(after(&pod(&Value::Null, &plain())), written);
+    assert_eq!(after(&pod(&json!({}), &plain())), written);
+    // What it has besides the default network is no list of KEP-3698.
+    let both = after(&npwg("blue"));
+    assert_eq!(both["podnet.dev/networks"], list);
+    assert_eq!(both["k8s.v1.cni.cncf.io/networks"], "blue");
+    // None of these is waited for or asked about.
+    let request = create(&pod(&written, &plain()));
+    let rules = api::selection::SelectionRules::default();
+    assert_eq!(review::gate(&request, &rules), None);
+    let selection = review::read(&request, &rules).expect("a good list");
+    let selection = selection.expect("a list");
+    assert_eq!(named(&selection).count(), 0);
+
+    let mut on_host = plain();
+    on_host["hostNetwork"] = true.into();
+    for left_alone in [
+        pod(&json!({"podnet.dev/networks": "[]"}), &plain()),
+        pod(&json!({"v1.multus-cni.io/default-network": "a"}), &plain()),
+        pod(&json!({"kubernetes.io/config.mirror": "h"}), &plain()),
+        pod(&json!({}), &on_host),
+        pod(&written, &plain()),
+    ] {
+        let operations = populated(&create(&left_alone), "default");
+        assert_eq!(operations, [Value::Null; 0], "{left_alone}");
+    }
+    let changed = update(
+        &pod(&json!({}), &plain()),
+        &pod(&json!({"a": "b"}), &plain()),
+    );
+    assert_eq!(populated(&changed, "default"), [Value::Null; 0]);
+    proof::of!("KEP-DEF-5", "KEP-DEF-7");
 }
