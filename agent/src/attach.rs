@@ -26,8 +26,11 @@ use crate::error::AgentError;
 pub mod authority;
 mod check;
 pub mod doors;
+mod reserved;
 mod served;
 mod start;
+
+pub use reserved::ReservedPorts;
 
 /// The attachments of this node.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub struct Attachments<P, R, T, A> {
     reach: Arc<R>,
     tables: Arc<T>,
     authority: A,
+    /// Ports of the node that lead to no pod.
+    reserved: ReservedPorts,
     /// Hears of the phases of an `ADD`.
     metrics: Option<Arc<Metrics>>,
     /// The last audit found this many live ports damaged.
@@ -58,9 +63,16 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
             reach,
             tables,
             authority,
+            reserved: ReservedPorts::none(),
             metrics: None,
             impaired: AtomicUsize::new(0),
         }
+    }
+
+    /// Refuses these ports of the node to pods.
+    #[must_use]
+    pub fn reserving(self, reserved: ReservedPorts) -> Self {
+        Self { reserved, ..self }
     }
 
     /// Has the phases of each `ADD` counted.
@@ -127,6 +139,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         // Nothing is begun that could not be recorded.
         self.book.require_store()?;
         self.ports.admit(&mut wanted, network)?;
+        self.reserved.refuse(&wanted.host_ports)?;
         served::refuse_served(&wanted.host_ports)?;
         Box::pin(self.reach.admit(network)).await?;
         let _busy = self.ports.busy();

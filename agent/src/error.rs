@@ -108,6 +108,27 @@ pub enum AgentError {
         /// The port.
         port: HostPort,
     },
+    /// The operator keeps a host port from pods.
+    #[error(
+        "portMappings: host port {port} is in the range {range} of --reserved-host-ports: choose a hostPort outside of it"
+    )]
+    HostPortReserved {
+        /// The port.
+        port: HostPort,
+        /// The range.
+        range: String,
+    },
+    /// The node does not tell whether a program of it listens at a host port.
+    #[error(
+        "portMappings: host port {port}: the node does not tell whether a program uses it, and nothing is mapped: \
+         {source}: mend that, or remove the hostPort"
+    )]
+    HostPortLook {
+        /// The port.
+        port: HostPort,
+        /// The kernel's answer to a socket there.
+        source: std::io::Error,
+    },
     /// An InfiniBand GUID is asked for.
     #[error(
         "unsupported infiniband-guid: {guid}: podnet's networks are Ethernet: remove it from the pod's \

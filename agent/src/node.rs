@@ -19,8 +19,8 @@ use tokio::sync::watch;
 use world::Current;
 use world::lists::Rules;
 
-use crate::attach::Attachments;
 use crate::attach::authority::Giver;
+use crate::attach::{Attachments, ReservedPorts};
 use crate::devices::Devices;
 use crate::error::AgentError;
 use crate::kube::Cluster;
@@ -99,6 +99,8 @@ pub struct Parts {
     pub remotes: Arc<Remotes>,
     /// Where control sockets of AF_XDP ports are.
     pub controls: PathBuf,
+    /// Ports of the node that lead to no pod.
+    pub reserved_ports: ReservedPorts,
     /// Settings of [`Node::reach`].
     pub reach: ReachOptions,
     /// The line to the switch of memif ports.
@@ -165,6 +167,7 @@ impl Node {
             Arc::clone(&tables),
             giver,
         )
+        .reserving(parts.reserved_ports)
         .measured(&parts.metrics);
         Arc::new(Self {
             name: parts.name,

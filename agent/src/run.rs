@@ -314,6 +314,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         ),
         ready,
         controls: afxdp::directory(&options.places.socket),
+        reserved_ports: options.egress.reserved_host_ports.clone(),
         reach: ReachOptions {
             vxlan_port: options.vxlan_port,
             early: options.early,

@@ -1,20 +1,21 @@
 //! Refuse host ports that programs of the node serve.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
 use book::host_ports::{HostPort, HostProtocol};
+use rustix::io::Errno;
 
 use crate::error::AgentError;
 
 /// Refuses ports at which a program of the node listens.
 ///
-/// A pod must not take the node's own services away from their users.
+/// A pod must not take the node's own services away from their users. Nothing is reserved yet.
 ///
 /// # Errors
-/// A port is in use, or is of no address of the node.
+/// A port is in use, or is of no address of the node, or the node does not tell.
 pub(super) fn refuse_served(ports: &[HostPort]) -> Result<(), AgentError> {
-    for port in ports {
+    ports.iter().try_for_each(|port| {
         let any = [
             IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -24,25 +25,32 @@ pub(super) fn refuse_served(ports: &[HostPort]) -> Result<(), AgentError> {
             Some(ip) => vec![ip],
             None => every.collect(),
         };
-        for ip in addresses {
-            let at = SocketAddr::new(ip, port.host_port);
-            let bound = match port.protocol {
-                HostProtocol::Tcp => TcpListener::bind(at).map(drop),
-                HostProtocol::Udp => UdpSocket::bind(at).map(drop),
-            };
-            match bound {
-                Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                    return Err(AgentError::HostPortServed { port: *port });
-                }
-                Err(error) if error.kind() == ErrorKind::AddrNotAvailable && ip.is_ipv4() => {
-                    return Err(AgentError::HostPortAddress { port: *port });
-                }
-                // A node without IPv6 has no such sockets, and no program with one.
-                Err(_) | Ok(()) => {}
-            }
-        }
+        let mut addresses = addresses.into_iter();
+        addresses.try_for_each(|ip| outcome(port, ip, try_to_listen(port, ip)))
+    })
+}
+
+fn try_to_listen(port: &HostPort, ip: IpAddr) -> io::Result<()> {
+    let at = SocketAddr::new(ip, port.host_port);
+    match port.protocol {
+        HostProtocol::Tcp => TcpListener::bind(at).map(drop),
+        HostProtocol::Udp => UdpSocket::bind(at).map(drop),
     }
-    Ok(())
+}
+
+/// Meaning of an attempt to listen at a port; unknown errors refuse the port.
+fn outcome(port: &HostPort, ip: IpAddr, bound: io::Result<()>) -> Result<(), AgentError> {
+    let port = *port;
+    match bound.map_err(|source| (source.kind(), Errno::from_io_error(&source), source)) {
+        Ok(()) => Ok(()),
+        // A node without IPv6 has no such sockets, and no program with one.
+        Err((_, Some(Errno::AFNOSUPPORT), _)) if ip == IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ok(()),
+        Err((ErrorKind::AddrInUse, ..)) => Err(AgentError::HostPortServed { port }),
+        Err((ErrorKind::AddrNotAvailable, ..) | (_, Some(Errno::AFNOSUPPORT), _)) => {
+            Err(AgentError::HostPortAddress { port })
+        }
+        Err((.., source)) => Err(AgentError::HostPortLook { port, source }),
+    }
 }
 
 #[cfg(test)]
@@ -76,5 +84,38 @@ mod tests {
         };
         let refused = refuse_served(&[elsewhere]);
         assert!(matches!(refused, Err(AgentError::HostPortAddress { .. })));
+    }
+    #[test]
+    fn an_address_that_the_node_does_not_have_is_refused_in_both_families() {
+        for ip in ["198.51.100.77", "2001:db8::77"] {
+            let elsewhere = HostPort {
+                host_ip: Some(ip.parse().unwrap()),
+                ..port(HostProtocol::Tcp, 4567)
+            };
+            let refused = refuse_served(&[elsewhere]);
+            assert!(
+                matches!(refused, Err(AgentError::HostPortAddress { .. })),
+                "{ip}: {refused:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_port_of_which_the_node_tells_nothing_is_refused() {
+        let [v4, v6] = ["0.0.0.0", "::"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        let asked = port(HostProtocol::Tcp, 80);
+        for errno in [Errno::ACCESS, Errno::MFILE, Errno::NOBUFS, Errno::INVAL] {
+            for ip in [v4, v6] {
+                let refused = outcome(&asked, ip, Err(errno.into())).unwrap_err();
+                let said = refused.to_string();
+                assert!(said.contains("80/tcp"), "{said}");
+                assert!(matches!(refused, AgentError::HostPortLook { .. }), "{said}");
+            }
+        }
+        // A kernel without IPv6 has no program with a socket of it.
+        outcome(&asked, v6, Err(Errno::AFNOSUPPORT.into())).unwrap();
+        let one = "2001:db8::1".parse().unwrap();
+        outcome(&asked, one, Err(Errno::AFNOSUPPORT.into())).unwrap_err();
+        proof::of!("ATT-18d");
     }
 }

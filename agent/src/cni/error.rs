@@ -109,8 +109,8 @@ pub const CODES: &[Code] = &[
     ),
     (
         104,
-        "the node has no port left",
-        "raise `--max-ports`; a restart with another value loses no packet",
+        "the node has no port left, or no host port for the pod's network",
+        "see the message; for a port raise `--max-ports`: a restart with another value loses no packet",
     ),
     (
         105,
@@ -171,6 +171,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         | AgentError::NetworkTwice { .. }
         | AgentError::GatewayOutside { .. }
         | AgentError::HostPortAddress { .. }
+        | AgentError::HostPortReserved { .. }
         | AgentError::Routes { .. }
         | AgentError::NoDefinition { .. }
         | AgentError::Definition { .. }
@@ -195,6 +196,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         AgentError::NameTaken { .. } => ErrorCode(111),
         AgentError::Waiting { .. } | AgentError::Tombstone { .. } => ErrorCode::TRY_AGAIN_LATER,
         AgentError::Starting
+        | AgentError::HostPortLook { .. }
         | AgentError::DefaultNetworkWaits
         | AgentError::Devices(_)
         | AgentError::NoAnnotations { .. }
@@ -257,7 +259,10 @@ fn book_code(error: &BookError, command: Command) -> ErrorCode {
         BookError::HostPortTwice { .. } | BookError::HostPortFamily { .. } => {
             unless_status(ErrorCode::INVALID_CONFIG, command)
         }
-        BookError::NoPort { .. } | BookError::NoHostPort { .. } => ErrorCode(104),
+        BookError::HostPortsOfPod { .. } => ErrorCode::UNSUPPORTED_FIELD,
+        BookError::NoPort { .. }
+        | BookError::NoHostPort { .. }
+        | BookError::HostPortsOfNetwork { .. } => ErrorCode(104),
         // Of one batch, not of the store.
         BookError::Store { source } if source.is_refusal() => ErrorCode(199),
         // The plugin keeps the request, and tells its runtime that it is done (CNI-DEL-05).

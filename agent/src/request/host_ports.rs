@@ -67,6 +67,10 @@ fn checked(
         Some(ip) if ip.is_multicast() => Err(refused(
             "hostIP is the address of a group: write an address of the node",
         )),
+        // Each link has one of its own of these, and an answer would not find its link.
+        Some(ip) if is_link_local(ip) => Err(refused(
+            "hostIP is a link-local address, which podnet does not map: write another address of the node, or none",
+        )),
         host_ip => Ok(HostPort {
             protocol,
             host_ip,
@@ -76,18 +80,30 @@ fn checked(
     }
 }
 
+/// True for addresses of RFC 3927 and of RFC 4291 section 2.5.6.
+const fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn mappings_that_podnet_cannot_make_are_refused_by_their_reason() {
-        let cases: [(u16, &str, &str, &str); 5] = [
+        let cases: [(u16, &str, &str, &str); 9] = [
             (8080, "sctp", "", "sctp"),
             (8080, "gre", "", "protocol"),
             (0, "tcp", "", "port 0"),
             (8080, "tcp", "127.0.0.1", "loopback"),
             (8080, "udp", "::ffff:127.0.0.1", "loopback"),
+            (8080, "tcp", "169.254.64.1", "hostIP is a link-local"),
+            (8080, "tcp", "::ffff:169.254.1.1", "hostIP is a link-local"),
+            (8080, "udp", "fe80::1", "hostIP is a link-local"),
+            (8080, "udp", "febf::1", "hostIP is a link-local"),
         ];
         for (host, protocol, ip, reason) in cases {
             let ip = (!ip.is_empty()).then(|| ip.parse().unwrap());

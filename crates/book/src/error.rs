@@ -140,6 +140,31 @@ pub enum BookError {
         /// The port.
         port: HostPort,
     },
+    /// One pod asks for more ports of the node than one may have.
+    #[error(
+        "portMappings: {wanted} host ports are asked for, and a pod can have {max}: remove some, or divide them among pods"
+    )]
+    HostPortsOfPod {
+        /// How many are asked for.
+        wanted: usize,
+        /// How many a pod can have.
+        max: usize,
+    },
+    /// The pods of a network have as many ports of the node as they may have.
+    #[error(
+        "portMappings: {wanted} host ports are asked for, and pods of network {network} have {held} of the {max} \
+         that one network can have on a node: attach the pod on another node"
+    )]
+    HostPortsOfNetwork {
+        /// The network.
+        network: String,
+        /// How many are asked for.
+        wanted: usize,
+        /// How many there are.
+        held: usize,
+        /// How many there can be.
+        max: usize,
+    },
     /// The node has as many mapped ports as it can have.
     #[error(
         "portMappings: {wanted} host ports are asked for, and the node has {held} of the {max} it can have: \

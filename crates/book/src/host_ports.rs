@@ -14,6 +14,15 @@ use crate::record::{Attachment, Decision, Lease};
 /// All rules of a table are written in one datagram, which the kernel does not take above 208 KiB.
 pub const HOST_PORTS_MAX: usize = 64;
 
+/// Mapped ports that one pod may have.
+///
+/// A quarter: the node's ports are for four pods at least, whatever one of them asks for.
+pub const HOST_PORTS_OF_POD: usize = 16;
+/// Mapped ports that pods of one network may have on a node together.
+///
+/// Networks are what tenants have. A tenant leaves a quarter of the node's ports to the others.
+pub const HOST_PORTS_OF_NETWORK: usize = 48;
+
 /// A protocol whose ports can be mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -106,6 +115,37 @@ impl HostPort {
 }
 
 impl Ledger {
+    /// Refuses more ports of the node than a pod or its network may have.
+    ///
+    /// Records in the store are not asked: an agent with other limits may have written these.
+    ///
+    /// # Errors
+    /// As many are asked for, or held on the network together with these.
+    pub(crate) fn limit_host_ports(
+        &self,
+        network: &str,
+        wanted: &[HostPort],
+    ) -> Result<(), BookError> {
+        if wanted.len() > HOST_PORTS_OF_POD {
+            return Err(BookError::HostPortsOfPod {
+                wanted: wanted.len(),
+                max: HOST_PORTS_OF_POD,
+            });
+        }
+        let records = self.entries().map(|entry| &entry.record);
+        let records = records.filter(|record| record.network.name == network);
+        let held: usize = records.map(|record| record.host_ports.len()).sum();
+        if !wanted.is_empty() && held + wanted.len() > HOST_PORTS_OF_NETWORK {
+            return Err(BookError::HostPortsOfNetwork {
+                network: network.to_owned(),
+                wanted: wanted.len(),
+                held,
+                max: HOST_PORTS_OF_NETWORK,
+            });
+        }
+        Ok(())
+    }
+
     /// Refuses ports of the node that cannot lead to a pod with these addresses.
     ///
     /// # Errors
@@ -330,13 +370,63 @@ mod tests {
         assert!(other.admits(&record).is_err(), "a copy of a record");
     }
 
+    /// Ports from `first` on.
+    fn ports(first: u16, count: usize) -> Vec<HostPort> {
+        let numbers = (first..).take(count);
+        numbers.map(|it| port("", it)).collect()
+    }
+
     #[test]
     fn a_node_has_so_many_mapped_ports_and_no_more() {
         let mut ledger = Ledger::new(16);
-        let last = 1000 + u16::try_from(HOST_PORTS_MAX).unwrap();
-        let all: Vec<HostPort> = (1000..last).map(|it| port("", it)).collect();
-        add(&mut ledger, &dual("amber"), "a", &all).unwrap();
-        let more = add(&mut ledger, &dual("amber"), "b", &[port("", last)]);
+        let mut first = 1000;
+        for index in 0..HOST_PORTS_MAX / HOST_PORTS_OF_POD {
+            let network = dual(&format!("net{}", index % 2));
+            let all = ports(first, HOST_PORTS_OF_POD);
+            add(&mut ledger, &network, &format!("c{index}"), &all).unwrap();
+            first += 16;
+        }
+        let more = add(&mut ledger, &dual("net0"), "b", &[port("", first)]);
         assert!(matches!(more, Err(BookError::NoHostPort { .. })));
+    }
+
+    #[test]
+    fn one_pod_does_not_take_the_ports_of_a_node() {
+        let mut ledger = Ledger::new(16);
+        let all = ports(1000, HOST_PORTS_OF_POD + 1);
+        let refused = add(&mut ledger, &dual("amber"), "a", &all);
+        assert!(matches!(refused, Err(BookError::HostPortsOfPod { .. })));
+        assert!(ledger.is_empty(), "nothing is booked");
+        add(&mut ledger, &dual("amber"), "a", &all[1..]).unwrap();
+    }
+
+    #[test]
+    fn one_network_leaves_ports_of_a_node_to_others() {
+        let mut ledger = Ledger::new(16);
+        for (container, first) in [("a", 1000), ("b", 1100), ("c", 1200)] {
+            let all = ports(first, HOST_PORTS_OF_POD);
+            add(&mut ledger, &dual("amber"), container, &all).unwrap();
+        }
+        let one = [port("", 2000)];
+        match add(&mut ledger, &dual("amber"), "d", &one) {
+            Err(BookError::HostPortsOfNetwork { held, network, .. }) => {
+                assert_eq!((held, network.as_str()), (HOST_PORTS_OF_NETWORK, "amber"));
+            }
+            other => unreachable!("{other:?}"),
+        }
+        // Pods without ports are not counted, and other networks have what is left.
+        add(&mut ledger, &dual("amber"), "e", &[]).unwrap();
+        let rest = ports(3000, HOST_PORTS_OF_POD);
+        add(&mut ledger, &dual("ochre"), "f", &rest).unwrap();
+        proof::of!("ATT-18d");
+    }
+
+    #[test]
+    fn a_record_above_the_limit_of_a_pod_stays_after_a_restart() {
+        let mut ledger = Ledger::new(16);
+        let mut record = add(&mut ledger, &dual("amber"), "a", &[]).unwrap();
+        record.host_ports = ports(1000, HOST_PORTS_OF_POD + 1);
+        let stored = Ledger::new(16);
+        stored.admits(&record).unwrap();
     }
 }

@@ -270,6 +270,7 @@ impl Ledger {
                 gateway: lease.gateway,
             })
             .collect();
+        self.limit_host_ports(&network.name, &wanted.host_ports)?;
         self.check_host_ports(id, &wanted.host_ports, &leases)?;
         decisions.extend(host_ports::decisions(&wanted.host_ports));
         if leases.is_empty() {

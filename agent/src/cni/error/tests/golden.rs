@@ -139,7 +139,7 @@ trait Variants {
 }
 
 variants!(agent, AgentError: Request World Book Cluster Port Reach Host HostPortOfRuntime Ranges
-    HostPortOfList HostPortKind HostPortServed HostPortAddress InfiniBand InterfaceOfNodeNetwork Devices NotItsDevice NoGateway NotAttached Damaged
+    HostPortOfList HostPortKind HostPortServed HostPortAddress HostPortReserved HostPortLook InfiniBand InterfaceOfNodeNetwork Devices NotItsDevice NoGateway NotAttached Damaged
     NoNetns HostNetns Tombstone Waiting Explain Impaired Collect NoAnnotations Isolated
     Selection NoPrimary NetworkTwice NameTaken GatewayOutside Routes NoDefinition Definition OnDisk
     ConfDir NoDefaultNetwork MultusInDefaultChain OwnPluginInChain DeviceInfo Delegate HostPorts Member OtherNamespace
@@ -147,7 +147,7 @@ variants!(agent, AgentError: Request World Book Cluster Port Reach Host HostPort
     NoContainer DeviceUntold InterfaceName);
 variants!(world, WorldError: Resolve NodeDefault NotSynced);
 variants!(book, BookError: IdChanged ModeChanged RoutingChanged TransportChanged SubnetsChanged
-    UplinkTaken IdTaken NoId Address Refused MacHeld HostPortHeld HostPortTwice HostPortFamily NoHostPort NoPort Orphan NoAllocator Unreadable Boot Record
+    UplinkTaken IdTaken NoId Address Refused MacHeld HostPortHeld HostPortTwice HostPortFamily HostPortsOfPod HostPortsOfNetwork NoHostPort NoPort Orphan NoAllocator Unreadable Boot Record
     Store);
 variants!(cluster, ClusterError: Book Pod Access);
 variants!(port, PortError: NoShaping AfXdp Switch MemifOnTrunk Place Book Host LinksUnwatched

@@ -166,6 +166,22 @@ fn networks() -> Vec<Case> {
             AgentError::from(BookError::HostPortFamily { port: host_port() }),
         ),
         (
+            "too many host ports of a pod",
+            AgentError::from(BookError::HostPortsOfPod {
+                wanted: 17,
+                max: 16,
+            }),
+        ),
+        (
+            "too many host ports of a network",
+            AgentError::from(BookError::HostPortsOfNetwork {
+                network: network(),
+                wanted: 2,
+                held: 47,
+                max: 48,
+            }),
+        ),
+        (
             "no host port",
             AgentError::from(BookError::NoHostPort {
                 wanted: 2,

@@ -446,6 +446,20 @@ fn others() -> Vec<Case> {
             AgentError::HostPortAddress { port: host_port() },
         ),
         (
+            "host port that the operator keeps",
+            AgentError::HostPortReserved {
+                port: host_port(),
+                range: text("8000-8999"),
+            },
+        ),
+        (
+            "host port of which the node tells nothing",
+            AgentError::HostPortLook {
+                port: host_port(),
+                source: std::io::ErrorKind::PermissionDenied.into(),
+            },
+        ),
+        (
             "unsupported: InfiniBand",
             AgentError::InfiniBand {
                 guid: text("c2:11:22:33:44:55:66:77"),
