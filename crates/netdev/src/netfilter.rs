@@ -13,7 +13,7 @@ mod message;
 mod monitor;
 mod ports;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -329,8 +329,12 @@ impl Netfilter {
                 batch.add_postrouting_chain(POSTROUTING);
             }
         }
+        let mut sets = BTreeSet::new();
         for limit in &wanted.limits {
-            batch.add_set(limit);
+            // Limits of both directions have one.
+            if sets.insert(limit.set()) {
+                batch.add_set(limit);
+            }
         }
         if !wanted.guards.is_empty() {
             batch.add_filter_chain(INPUT, Bound::Here, wanted.early);

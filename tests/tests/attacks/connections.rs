@@ -6,8 +6,8 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
 use netdev::Netns;
-use serde_json::Value;
-use testbed::beyond::{BEYOND, attached, call, ip, settle_world};
+use serde_json::{Value, json};
+use testbed::beyond::{BEYOND, NODE, attached, call, conf, ip, settle_world};
 use testbed::{Network, Node, Port, Setup, traffic, wait};
 
 /// Limits of these tests, of each family.
@@ -122,6 +122,58 @@ fn a_pod_and_a_network_have_a_share_of_the_nodes_connections_and_no_more() {
         for (pod, network) in [(pa, "amber"), (pb, "amber"), (pc, "ochre")] {
             pod.detach(network, "eth0");
         }
+    }
+    proof::of!("ATT-10a");
+}
+
+/// ATT-10a: connections to host ports are of the share of their network.
+#[test]
+fn a_network_has_one_share_of_connections_for_both_directions() {
+    for is_v4 in [true, false] {
+        let node = testbed::node!(setup());
+        settle_world(&node);
+        let pod = node.pod("a");
+        let mut with_port = conf(&node, "amber");
+        with_port["runtimeConfig"] = json!({"portMappings": [
+            {"hostPort": 8053, "containerPort": 53, "protocol": "udp"},
+        ]});
+        let a = pod.attach_conf(&with_port, "eth0");
+        let (pb, b) = attached(&node, "b", "amber");
+        if !can_count(&node) {
+            let why = "needs nft_connlimit and nft_hash";
+            testbed::skip::skip(testbed::test_name!(), why);
+            return;
+        }
+        let family = usize::from(!is_v4);
+        let to = SocketAddr::new(ip(NODE[family]), 8053);
+        // From as many ports of the world: each is a connection.
+        let outside = node.host().outside();
+        for _ in 0..2 * NETWORK {
+            let any = if is_v4 { "0.0.0.0:0" } else { "[::]:0" };
+            let socket = outside.run_in(|| std::net::UdpSocket::bind(any));
+            let socket = socket.expect("entered").expect("a socket");
+            let _ = socket.send_to(b"flood", to);
+        }
+        let towards = tracked(node.netns());
+        assert!(
+            (NETWORK / 2..=NETWORK).contains(&towards),
+            "clients have {towards} connections in the node's table"
+        );
+        for port in [&a, &b] {
+            let source: IpAddr = if is_v4 {
+                port.v4().into()
+            } else {
+                port.v6().into()
+            };
+            flood(port, source, ip(BEYOND[family]));
+        }
+        let both = tracked(node.netns());
+        assert!(
+            both <= NETWORK,
+            "clients and pods of a network have {both} connections in the node's table"
+        );
+        pod.detach("amber", "eth0");
+        pb.detach("amber", "eth0");
     }
     proof::of!("ATT-10a");
 }

@@ -24,7 +24,7 @@ pub enum Whose {
         /// IPv4, or else IPv6.
         v4: bool,
     },
-    /// those of this family that go out by one link.
+    /// those of this family that go out by one link, with those that come in by it.
     Towards {
         /// IPv4, or else IPv6.
         v4: bool,
@@ -48,10 +48,9 @@ impl Limit {
         match self.whose {
             Whose::Source { v4: true } => "sources",
             Whose::Source { v4: false } => "sources6",
-            Whose::Link { v4: true } => "links",
-            Whose::Link { v4: false } => "links6",
-            Whose::Towards { v4: true } => "towards",
-            Whose::Towards { v4: false } => "towards6",
+            // Of one link, whichever way connections begin.
+            Whose::Link { v4: true } | Whose::Towards { v4: true } => "links",
+            Whose::Link { v4: false } | Whose::Towards { v4: false } => "links6",
         }
     }
 
@@ -82,9 +81,14 @@ impl fmt::Display for Limit {
         };
         let family = if v4 { "IPv4" } else { "IPv6" };
         let (link, connections) = (&self.link, self.connections);
+        // A table of an agent with a set of each direction says something else, and is written again.
+        let both = match self.whose {
+            Whose::Towards { .. } => " both ways",
+            Whose::Source { .. } | Whose::Link { .. } => "",
+        };
         write!(
             f,
-            "stop {way} by {link} {family} above {connections} connections of a {what}"
+            "stop {way} by {link} {family} above {connections} connections of a {what}{both}"
         )
     }
 }
