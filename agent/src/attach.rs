@@ -267,6 +267,10 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         };
         self.tables.reconcile(record.network.id)?;
         self.ports.unmake(&record).await?;
+        if !record.host_ports.is_empty() {
+            // Before its addresses are free: the next pod that has one gets none of these connections.
+            Box::pin(self.reach.withdraw(&record.network)).await?;
+        }
         reached("del.torn-down");
         self.book.erase(key).await?;
         self.book.ledger().release(key);

@@ -7,6 +7,7 @@ mod egress {
 
     mod errors;
     mod isolated;
+    mod mapped;
     mod ports;
     mod reach;
     mod refused;

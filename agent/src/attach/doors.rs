@@ -117,6 +117,13 @@ pub trait Reach: Send + Sync + 'static {
     /// [`reach::Reach::ensure`].
     fn ensure(&self, facts: &NetworkFacts) -> impl Future<Output = Result<(), ReachError>> + Send;
 
+    /// [`reach::Reach::withdraw`].
+    ///
+    /// # Errors
+    /// As there.
+    fn withdraw(&self, facts: &NetworkFacts)
+    -> impl Future<Output = Result<(), ReachError>> + Send;
+
     /// [`reach::Reach::release`].
     fn release(&self, facts: &NetworkFacts) -> impl Future<Output = ()> + Send;
 
@@ -289,6 +296,10 @@ impl Reach for reach::Reach {
 
     async fn ensure(&self, facts: &NetworkFacts) -> Result<(), ReachError> {
         self.ensure(facts).await
+    }
+
+    async fn withdraw(&self, facts: &NetworkFacts) -> Result<(), ReachError> {
+        self.withdraw(facts).await
     }
 
     async fn release(&self, facts: &NetworkFacts) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use api::{Mode, Network};
 use book::bandwidth::{Limit, Source};
+use book::host_ports::{HostPort, HostProtocol};
 use book::ledger::Wanted;
 use book::record::{Sandbox, State};
 use book::samples;
@@ -92,6 +93,16 @@ impl Scene {
             source: Source::Network,
         });
         (wanted.limits.ingress, wanted.limits.egress) = (limit, limit);
+        // Of number 0, at which every look for listeners finds a free one; a number has one holder.
+        let port = HostPort {
+            protocol: HostProtocol::Tcp,
+            host_ip: None,
+            host_port: 0,
+            container_port: 80,
+        };
+        wanted
+            .host_ports
+            .extend((container == "c1").then_some(port));
         wanted
     }
 
@@ -138,6 +149,7 @@ impl Scene {
             things.tables
         );
         assert!(things.ways_out.is_empty(), "{after}: {:?}", things.ways_out);
+        assert!(things.mapped.is_empty(), "{after}: {:?}", things.mapped);
         let ledger = engine.book.ledger();
         assert!(ledger.is_empty(), "{after}: a record in the book");
         if let Some(id) = ledger.id_of("blue") {
@@ -191,6 +203,9 @@ impl Scene {
             "{after}"
         );
         assert!(things.ways_out.contains(&network), "{after}");
+        let address = entry.record.leases[0].address;
+        let is_mapped = things.mapped.contains(&address);
+        assert_eq!(is_mapped, container == "c1", "{after}");
     }
 
     /// Fails unless `DEL` takes all of it away, and succeeds again after that.

@@ -44,8 +44,8 @@ pub use plan::GatewayPlan;
 pub use plan::directory;
 pub use plan::{INSIDE, OUTSIDE};
 pub(crate) use plan::{LINK_PREFIX, PORT_PREFIX};
-pub use ports::PORTS;
 use ports::Written;
+pub use ports::{PORTS, PortsWritten};
 use watch::Watches;
 
 /// Why a network has no way out on this node.
@@ -206,15 +206,11 @@ impl Egress {
         let Some(plan) = self.planned_ways_out().remove(&facts.id) else {
             return Ok(());
         };
-        let is_open = self.is_open(&plan);
-        if is_open && self.has_all_ports() {
+        if self.is_open(&plan) && self.has_ports_of(facts.id) {
             return Ok(());
         }
         let _turn = self.turn.lock().await;
-        if !is_open {
-            order::open(self, facts.id, plan).await?;
-        }
-        self.write_ports().await.map(drop)
+        order::open(self, facts.id, plan).await
     }
 
     /// Closes the way out of a network that has no attachment any more.
@@ -395,7 +391,7 @@ impl Ways for Egress {
         self.make_way_out(plan).await
     }
 
-    async fn write_ports(&self) -> Result<TableWrite, EgressError> {
+    async fn write_ports(&self) -> Result<PortsWritten, EgressError> {
         self.write_mapped().await
     }
 

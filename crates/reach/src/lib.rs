@@ -215,6 +215,16 @@ impl Reach {
         life::ensure(self, facts).await
     }
 
+    /// Take away ports of the node that lead to an attachment.
+    ///
+    /// The book has it as one that is being removed, and its addresses are not free yet.
+    ///
+    /// # Errors
+    /// When one may lead there still.
+    pub async fn withdraw(&self, facts: &NetworkFacts) -> Result<(), ReachError> {
+        life::withdraw(self, facts).await
+    }
+
     /// Remove parts that a network needs no more, after the book forgot an attachment.
     ///
     /// The audit comes back to what cannot be removed now.

@@ -86,6 +86,17 @@ pub(super) trait Members: Sync {
     /// When the kernel refuses.
     fn open(&self, facts: &NetworkFacts) -> impl Future<Output = Result<(), EgressError>> + Send;
 
+    /// Takes ports of attachments of a network out of the tables.
+    ///
+    /// They are those that are being removed.
+    ///
+    /// # Errors
+    /// When one may lead there still.
+    fn withdraw(
+        &self,
+        facts: &NetworkFacts,
+    ) -> impl Future<Output = Result<(), EgressError>> + Send;
+
     /// Removes ways out that no attachment needs, after that of this network.
     fn close(&self, facts: &NetworkFacts) -> impl Future<Output = ()> + Send;
 
@@ -120,6 +131,14 @@ pub(super) async fn ensure(members: &impl Members, facts: &NetworkFacts) -> Resu
         Box::pin(members.plug()).await?;
     }
     Ok(Box::pin(members.open(facts)).await?)
+}
+
+/// [`super::Reach::withdraw`].
+pub(super) async fn withdraw(
+    members: &impl Members,
+    facts: &NetworkFacts,
+) -> Result<(), ReachError> {
+    Ok(Box::pin(members.withdraw(facts)).await?)
 }
 
 /// [`super::Reach::release`].

@@ -63,6 +63,10 @@ impl Members for Reach {
         self.egress.open(facts).await
     }
 
+    async fn withdraw(&self, facts: &NetworkFacts) -> Result<(), EgressError> {
+        self.egress.withdraw(facts).await
+    }
+
     async fn close(&self, facts: &NetworkFacts) {
         self.egress.close(facts).await;
     }

@@ -14,26 +14,26 @@ use super::scene::{
 };
 
 /// TCP port 8080 of the node leads to port 80 of the pod, and UDP port 8053 to 53.
-fn mapped() -> Value {
+pub(super) fn mapped() -> Value {
     json!([
         {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
         {"hostPort": 8053, "containerPort": 53, "protocol": "udp"},
     ])
 }
 
-fn with_ports(node: &Node, network: &str, ports: &Value) -> Value {
+pub(super) fn with_ports(node: &Node, network: &str, ports: &Value) -> Value {
     let mut conf = conf(node, network);
     conf["runtimeConfig"] = json!({"portMappings": ports});
     conf
 }
 
-fn attach<'a>(node: &'a Node, name: &str, network: &str) -> (Pod<'a>, Port) {
+pub(super) fn attach<'a>(node: &'a Node, name: &str, network: &str) -> (Pod<'a>, Port) {
     let pod = node.pod(name);
     let port = pod.attach_conf(&with_ports(node, network, &mapped()), "eth0");
     (pod, port)
 }
 
-fn own(port: &Port, is_v4: bool) -> IpAddr {
+pub(super) fn own(port: &Port, is_v4: bool) -> IpAddr {
     if is_v4 {
         port.v4().into()
     } else {
@@ -43,7 +43,7 @@ fn own(port: &Port, is_v4: bool) -> IpAddr {
 
 /// Asserts that a client reaches the pod; returns clients as the pod saw them.
 #[track_caller]
-fn assert_mapped(client: &Netns, port: &Port) -> Vec<IpAddr> {
+pub(super) fn assert_mapped(client: &Netns, port: &Port) -> Vec<IpAddr> {
     let mut seen = Vec::new();
     for address in NODE.map(ip) {
         let pod = own(port, address.is_ipv4());
@@ -65,11 +65,11 @@ fn assert_mapped(client: &Netns, port: &Port) -> Vec<IpAddr> {
     seen
 }
 
-fn any(like: IpAddr) -> IpAddr {
+pub(super) fn any(like: IpAddr) -> IpAddr {
     ip(if like.is_ipv4() { "0.0.0.0" } else { "::" })
 }
 
-fn socket(netns: &Netns, at: SocketAddr) -> UdpSocket {
+pub(super) fn socket(netns: &Netns, at: SocketAddr) -> UdpSocket {
     let bound = netns.run_in(|| UdpSocket::bind(at));
     let socket = bound.expect("entered").expect("a socket");
     socket

@@ -59,6 +59,14 @@ pub(crate) fn gateways(node: &Node) -> Vec<NetnsId> {
     opened.flatten().map(|netns| netns.identity()).collect()
 }
 
+/// Takes the namespaces of gateways away from their files, as they are now.
+pub(crate) fn break_gateways(node: &Node) {
+    for path in files(node) {
+        let flags = rustix::mount::UnmountFlags::DETACH;
+        rustix::mount::unmount(&path, flags).expect("a mount");
+    }
+}
+
 pub(crate) fn netfilter(node: &Node) -> Netfilter {
     let opened = node.netns().run_in(Netfilter::open);
     opened.expect("entered").expect("a socket of netfilter")

@@ -1,13 +1,14 @@
 //! Doors to a kernel of the test's own, which fails or dies at a chosen call.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use book::Book;
 use book::bandwidth::Limits;
 use book::ledger::Wanted;
-use book::record::{Attachment, HostEnd, NetworkFacts, PodIdentity, Shaper};
+use book::record::{Attachment, HostEnd, NetworkFacts, PodIdentity, Shaper, State};
 use cluster::access::Used;
 use datapath::{DatapathError, PinDir};
 use host::{HostError, near_name};
@@ -31,6 +32,8 @@ pub(super) struct Things {
     pub(super) tables: BTreeMap<u32, BTreeSet<String>>,
     /// Networks with a way out.
     pub(super) ways_out: BTreeSet<u32>,
+    /// Addresses that ports of the node lead to.
+    pub(super) mapped: BTreeSet<IpAddr>,
     /// Ends of shapers, by host end.
     pub(super) shapers: BTreeMap<String, Shaper>,
     pub(super) calls: Calls,
@@ -282,6 +285,25 @@ impl FakeReach {
         let ledger = self.1.ledger();
         ledger.entries().map(|it| it.record.network.id).collect()
     }
+
+    /// Addresses of attachments in the book.
+    fn held(&self) -> BTreeSet<IpAddr> {
+        let ledger = self.1.ledger();
+        let leases = ledger.entries().flat_map(|it| &it.record.leases);
+        leases.map(|lease| lease.address).collect()
+    }
+
+    /// Addresses of attachments with ports of the node that stay.
+    fn mapped(&self) -> BTreeSet<IpAddr> {
+        let ledger = self.1.ledger();
+        let stay = ledger
+            .entries()
+            .map(|it| &it.record)
+            .filter(|record| record.state != State::Deleting && !record.host_ports.is_empty());
+        stay.flat_map(|record| &record.leases)
+            .map(|lease| lease.address)
+            .collect()
+    }
 }
 
 impl Reach for FakeReach {
@@ -293,25 +315,42 @@ impl Reach for FakeReach {
         let made = self
             .0
             .call("reach.ensure", |things| things.ways_out.insert(facts.id));
-        made.map(|_| ()).map_err(no_reach)
+        made.map_err(no_reach)?;
+        let mapped = self.mapped();
+        let write = |things: &mut Things| things.mapped = mapped;
+        self.0.call("reach.ensure: ports", write).map_err(no_reach)
+    }
+
+    async fn withdraw(&self, _: &NetworkFacts) -> Result<(), ReachError> {
+        let mapped = self.mapped();
+        let write = |things: &mut Things| things.mapped = mapped;
+        self.0.call("reach.withdraw", write).map_err(no_reach)
     }
 
     async fn release(&self, _: &NetworkFacts) {
-        let needed = self.needed();
-        let keep = |things: &mut Things| things.ways_out.retain(|it| needed.contains(it));
+        let (needed, held) = (self.needed(), self.held());
+        let keep = |things: &mut Things| {
+            let free = things.mapped.difference(&held).next();
+            assert_eq!(free, None, "a port leads to an address that is free");
+            things.ways_out.retain(|it| needed.contains(it));
+        };
         self.0.tell("reach.release", keep);
     }
 
     async fn recover(&self) {
-        let needed = self.needed();
-        self.0
-            .tell("reach.recover", |things| things.ways_out.extend(needed));
+        let (needed, mapped) = (self.needed(), self.mapped());
+        self.0.tell("reach.recover", |things| {
+            things.ways_out.extend(needed);
+            things.mapped = mapped;
+        });
     }
 
     async fn mend_ways_out(&self) {
-        let needed = self.needed();
-        self.0
-            .tell("reach.mend_ways_out", |things| things.ways_out = needed);
+        let (needed, mapped) = (self.needed(), self.mapped());
+        self.0.tell("reach.mend_ways_out", |things| {
+            things.ways_out = needed;
+            things.mapped = mapped;
+        });
     }
 
     async fn mend(&self, _: &Attachment) -> Result<(), HostError> {

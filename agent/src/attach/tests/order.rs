@@ -14,6 +14,7 @@ async fn tables_lead_to_a_port_while_it_is_there_and_before_its_pod_can_send() {
             "reach.admit",
             "giver.grant",
             "reach.ensure",
+            "reach.ensure: ports",
             // Before the port counts for its new holder.
             "tables.reset",
             "ports.make",
@@ -25,6 +26,8 @@ async fn tables_lead_to_a_port_while_it_is_there_and_before_its_pod_can_send() {
         let expected = [
             "tables.reconcile",
             "ports.unmake",
+            // While the addresses are held.
+            "reach.withdraw",
             "reach.release",
             "giver.released",
         ];
@@ -54,6 +57,7 @@ async fn a_start_flips_to_tables_that_are_complete_and_removes_after_that() {
         "tables.activate",
         "tables.reconcile",
         "ports.unmake",
+        "reach.withdraw",
         "reach.release",
         "giver.released",
         "ports.remove_strays",
@@ -143,7 +147,8 @@ async fn a_port_whose_record_is_refused_is_never_in_the_tables_and_its_pods_end_
     let calls = scene.kernel.expect(None);
     let made = calls.iter().position(|name| *name == "ports.make").unwrap();
     // It is undone at once.
-    assert_eq!(calls[made + 1..], ["tables.reconcile", "ports.unmake"]);
+    let undone = ["tables.reconcile", "ports.unmake", "reach.withdraw"];
+    assert_eq!(calls[made + 1..], undone);
 }
 
 /// A start finds the ends of a shaper in the record alone.

@@ -8,6 +8,8 @@ use super::limit::{Limit, Whose};
 use super::ports::PortForward;
 use crate::wire::{self, attribute, nested};
 
+mod mark;
+
 // linux/netfilter.h
 const NFPROTO_IPV4: u8 = 2;
 const NFPROTO_IPV6: u8 = 10;
@@ -139,14 +141,16 @@ pub(super) fn of_guard(guard: &Guard) -> Vec<u8> {
     for packets in &guard.packets {
         expressions.extend(match packets {
             Packets::InBy(link) => is_link(NFT_META_IIFNAME, link),
+            Packets::NotInBy(link) => compare_link(NFT_META_IIFNAME, link, NFT_CMP_NEQ),
             Packets::OutBy(link) => is_link(NFT_META_OIFNAME, link),
             Packets::OfNoConnection => has_bits(NFT_CT_STATE, KNOWN, NFT_CMP_EQ),
             Packets::Untracked => has_bits(NFT_CT_STATE, TRACKED, NFT_CMP_EQ),
             Packets::ToTranslated => has_bits(NFT_CT_STATUS, TRANSLATED, NFT_CMP_NEQ),
             Packets::Asking => is_direction(ORIGINAL),
             Packets::Answering => is_direction(REPLY),
-            Packets::ToPort(protocol, port) => is_port(*protocol as u8, *port),
+            Packets::Marked(mark) => mark::is(*mark),
             Packets::To((ip, length)) => is_in(Cidr(*ip, *length), false),
+            Packets::From((ip, length)) => is_in(Cidr(*ip, *length), true),
             Packets::NotFrom((ip, length)) => compare_prefix(Cidr(*ip, *length), true, NFT_CMP_NEQ),
             Packets::UdpTo(port) => is_port(IPPROTO_UDP, *port),
             Packets::WithPorts => with_ports(),
@@ -165,6 +169,10 @@ pub(super) fn of_guard(guard: &Guard) -> Vec<u8> {
 
 /// Goes on when the link is one of this name.
 fn is_link(key: u32, link: &LinkName) -> Vec<u8> {
+    compare_link(key, link, NFT_CMP_EQ)
+}
+
+fn compare_link(key: u32, link: &LinkName, how: u32) -> Vec<u8> {
     let name = match link {
         // Zeros included, as many as the kernel has (IFNAMSIZ).
         LinkName::Is(name) => {
@@ -176,7 +184,7 @@ fn is_link(key: u32, link: &LinkName) -> Vec<u8> {
     };
     [
         expression("meta", &meta(key)),
-        expression("cmp", &equals(&name)),
+        expression("cmp", &compared(how, &name)),
     ]
     .concat()
 }
@@ -503,6 +511,7 @@ pub(super) fn of_forward(forward: &PortForward) -> Vec<u8> {
         None => is_family(family_of(forward.to).0),
     };
     expressions.extend(is_port(forward.protocol as u8, forward.port));
+    expressions.extend(forward.mark.into_iter().flat_map(mark::set));
     expressions.extend(translate(NFT_NAT_DNAT, forward.to, forward.to_port));
     expressions
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::{Cidr, PortProtocol};
+use super::Cidr;
 
 /// A link, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ impl fmt::Display for LinkName {
 pub enum Packets {
     /// Packets that come in by this link,
     InBy(LinkName),
+    /// that come in by any other link,
+    NotInBy(LinkName),
     /// that go out by this one,
     OutBy(LinkName),
     /// that belong to no connection and to no error about one,
@@ -41,10 +43,12 @@ pub enum Packets {
     Asking,
     /// in the other direction,
     Answering,
-    /// to this port; of fragments the first one, as others have no port,
-    ToPort(PortProtocol, u16),
+    /// of connections with this mark, and errors about these,
+    Marked(u32),
     /// to this prefix (address, bits),
     To((IpAddr, u8)),
+    /// from this prefix (address, bits),
+    From((IpAddr, u8)),
     /// of this family, from anywhere else than this prefix (address, bits),
     NotFrom((IpAddr, u8)),
     /// of UDP to this port; of fragments the first one, as others have no port,
@@ -62,14 +66,16 @@ impl fmt::Display for Packets {
         let cidr = |(ip, length): &(IpAddr, u8)| Cidr(*ip, *length);
         match self {
             Self::InBy(link) => write!(f, "in by {link}"),
+            Self::NotInBy(link) => write!(f, "not in by {link}"),
             Self::OutBy(link) => write!(f, "out by {link}"),
             Self::OfNoConnection => f.write_str("of no connection"),
             Self::Untracked => f.write_str("untracked"),
             Self::ToTranslated => f.write_str("to a translated address"),
             Self::Asking => f.write_str("asking"),
             Self::Answering => f.write_str("answering"),
-            Self::ToPort(protocol, port) => write!(f, "to {protocol} port {port}"),
+            Self::Marked(mark) => write!(f, "marked {mark:08x}"),
             Self::To(prefix) => write!(f, "to {}", cidr(prefix)),
+            Self::From(prefix) => write!(f, "from {}", cidr(prefix)),
             Self::NotFrom(prefix) => write!(f, "not from {}", cidr(prefix)),
             Self::UdpTo(port) => write!(f, "to UDP port {port}"),
             Self::WithPorts => f.write_str("with ports"),

@@ -32,8 +32,11 @@ const NF_INET_LOCAL_OUT: u32 = 3;
 const NF_INET_POST_ROUTING: u32 = 4;
 /// `NF_IP_PRI_NAT_SRC` of linux/netfilter_ipv4.h.
 const PRIORITY: i32 = 100;
-/// `NF_IP_PRI_NAT_DST`.
-const DESTINATION: i32 = -100;
+/// One behind `NF_IP_PRI_NAT_DST`.
+///
+/// There other programs of a node translate destinations. The first that translates a connection is the only one. A port that one of theirs leads elsewhere, as a
+/// NodePort is, stays theirs, in whatever order tables were made.
+const DESTINATION: i32 = -99;
 /// `NF_IP_PRI_FILTER`.
 const FILTER: i32 = 0;
 /// `NF_IP_PRI_RAW`.
@@ -122,7 +125,7 @@ impl Batch {
         self.add_base_chain(name, "nat", NF_INET_POST_ROUTING, PRIORITY);
     }
 
-    /// At the priority of translated destinations, as packets arrive.
+    /// Behind translated destinations of others, as packets arrive.
     pub(super) fn add_prerouting_chain(&mut self, name: &str) {
         self.add_base_chain(name, "nat", NF_INET_PRE_ROUTING, DESTINATION);
     }

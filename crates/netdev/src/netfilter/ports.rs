@@ -37,6 +37,8 @@ pub struct PortForward {
     pub to: IpAddr,
     /// and to which port; none for the same.
     pub to_port: Option<u16>,
+    /// Mark that connections get, by which guards know these.
+    pub mark: Option<u32>,
 }
 
 /// The comment of the rule.
@@ -47,8 +49,12 @@ impl fmt::Display for PortForward {
             write!(f, " of {at}")?;
         }
         match (self.to_port, self.to) {
-            (None, to) => write!(f, " to {to}"),
-            (Some(port), to) => write!(f, " to {}", std::net::SocketAddr::new(to, port)),
+            (None, to) => write!(f, " to {to}")?,
+            (Some(port), to) => write!(f, " to {}", std::net::SocketAddr::new(to, port))?,
+        }
+        match self.mark {
+            Some(mark) => write!(f, " marked {mark:08x}"),
+            None => Ok(()),
         }
     }
 }

@@ -10,6 +10,7 @@ use telemetry::chain;
 
 use super::EgressError;
 use super::plan::GatewayPlan;
+use super::ports::PortsWritten;
 
 /// Steps at the ways out of a node.
 ///
@@ -47,8 +48,8 @@ pub trait Ways: Sync {
     /// Writes the tables of mapped ports, of ways out that are open.
     ///
     /// # Errors
-    /// When the kernel refuses; the next call writes them again.
-    fn write_ports(&self) -> impl Future<Output = Result<TableWrite, EgressError>> + Send;
+    /// When the kernel refuses the node's table; the next call writes them again.
+    fn write_ports(&self) -> impl Future<Output = Result<PortsWritten, EgressError>> + Send;
 
     /// Has the tables lead to a way out that is new.
     ///
@@ -83,16 +84,44 @@ pub trait Ways: Sync {
 
 /// [`super::Egress::open`], by the caller whose turn it is.
 pub async fn open(ways: &impl Ways, network: u32, plan: GatewayPlan) -> Result<(), EgressError> {
-    ways.mark();
-    ways.fence(plan.has(true), plan.has(false)).await?;
-    // With the room of the node's table, which is known now.
-    let planned = ways.planned().remove(&network);
-    ways.make(planned.unwrap_or(plan)).await.map(drop)
+    if !ways.is_open(&plan) {
+        ways.mark();
+        ways.fence(plan.has(true), plan.has(false)).await?;
+        // With the room of the node's table, which is known now.
+        let planned = ways.planned().remove(&network);
+        ways.make(planned.unwrap_or(plan)).await?;
+    }
+    write_ports_of(ways, network).await
+}
+
+/// Writes the tables of mapped ports, for a network that needs them.
+///
+/// Another network's gateway that cannot be written is logged: the audit tries again.
+///
+/// # Errors
+/// When the kernel refuses the node's table, or that of the network's gateway.
+pub async fn write_ports_of(ways: &impl Ways, network: u32) -> Result<(), EgressError> {
+    let mut failed = ways.write_ports().await?.failed;
+    let own = failed.remove(&network);
+    let _ = first_of(failed);
+    own.map_or(Ok(()), Err)
+}
+
+/// Logs gateways whose mapped ports could not be written, and returns the first.
+pub(super) fn first_of(failed: BTreeMap<u32, EgressError>) -> Result<(), EgressError> {
+    for (network, error) in &failed {
+        tracing::error!(
+            network,
+            error = chain(error),
+            "no port of the node leads to pods of the network now; the audit tries again"
+        );
+    }
+    failed.into_values().next().map_or(Ok(()), Err)
 }
 
 /// [`super::Egress::close`].
 pub async fn close(ways: &impl Ways, facts: &NetworkFacts) {
-    if let Err(error) = remove(ways).await {
+    if let Err(error) = remove(ways, Some(facts.id)).await {
         tracing::error!(
             network = facts.name,
             error = chain(&error),
@@ -125,11 +154,14 @@ pub async fn recover(ways: &impl Ways) {
             );
         }
     }
-    if let Err(error) = ways.write_ports().await {
-        tracing::error!(
+    match ways.write_ports().await {
+        Ok(written) => {
+            let _ = first_of(written.failed);
+        }
+        Err(error) => tracing::error!(
             error = chain(&error),
             "ports of the node do not lead to pods yet; the audit tries again"
-        );
+        ),
     }
 }
 
@@ -149,7 +181,7 @@ pub async fn audit(ways: &impl Ways) -> Result<(), EgressError> {
         };
         failed = made.err().or(failed);
     }
-    failed = remove(ways).await.err().or(failed);
+    failed = remove(ways, None).await.err().or(failed);
     failed.map_or(Ok(()), Err)
 }
 
@@ -165,11 +197,17 @@ pub async fn fence(
 
 /// Removes the gateways that no attachment needs.
 ///
-/// With the last gateway, the guards of the node go.
-async fn remove(ways: &impl Ways) -> Result<(), EgressError> {
+/// With the last gateway, the guards of the node go. Fails with ports of this network only, if one is named.
+async fn remove(ways: &impl Ways, of: Option<u32>) -> Result<(), EgressError> {
     let kept = ways.forget();
     // Ports first: none leads to a gateway that is gone.
-    let ports = ways.write_ports().await;
+    let ports = match of {
+        Some(network) => write_ports_of(ways, network).await,
+        None => match ways.write_ports().await {
+            Ok(written) => first_of(written.failed),
+            Err(error) => Err(error),
+        },
+    };
     let removed = ways.remove_all_but(&kept).await?;
     // The note of the guards is also that of ports.
     ports?;

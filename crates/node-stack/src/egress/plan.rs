@@ -179,10 +179,15 @@ pub(super) fn fence(
         (TRANSIT_V4.0.into(), TRANSIT_V4.1),
         (TRANSIT_V6.0.into(), TRANSIT_V6.1),
     ];
+    // An answer of a gateway comes from its link: connection tracking would take one from elsewhere for it.
+    let forged = |it| [Packets::From(it), Packets::NotInBy(ours.clone())];
     let stop = |what: Packets| Guard::stop(Bound::Elsewhere, &[from.clone(), what]);
     // Answers of a mapped port are of such a connection, too.
     let to_service = [from.clone(), Packets::Asking, Packets::ToTranslated];
     let mut guards: Vec<Guard> = transit.map(|it| stop(Packets::NotFrom(it))).to_vec();
+    for bound in [Bound::Elsewhere, Bound::Here] {
+        guards.extend(transit.map(|it| Guard::stop(bound, &forged(it))));
+    }
     guards.push(Guard::stop(Bound::Elsewhere, &to_service));
     guards.extend(inside.iter().map(|prefix| stop(Packets::To(*prefix))));
     for uplink in uplinks {
@@ -199,7 +204,7 @@ pub(super) fn fence(
         ];
         guards.push(Guard::pass(Bound::Elsewhere, &to_port));
     }
-    let begun_outside = [Packets::OutBy(ours), Packets::OfNoConnection];
+    let begun_outside = [Packets::OutBy(ours.clone()), Packets::OfNoConnection];
     guards.push(Guard::stop(Bound::Elsewhere, &begun_outside));
     let answers = [from.clone(), Packets::Answering];
     guards.push(Guard::pass(Bound::Here, &answers));
@@ -336,6 +341,10 @@ mod tests {
         let expected = [
             "stop in by podnet-e* not from 169.254.64.0/18",
             "stop in by podnet-e* not from fd70:6f64:6e65:7400::/64",
+            "stop from 169.254.64.0/18 not in by podnet-e*",
+            "stop from fd70:6f64:6e65:7400::/64 not in by podnet-e*",
+            "stop from 169.254.64.0/18 not in by podnet-e*",
+            "stop from fd70:6f64:6e65:7400::/64 not in by podnet-e*",
             "stop in by podnet-e* asking to a translated address",
             "stop in by podnet-e* to 10.244.0.0/16",
             "pass in by podnet-e* out by eth0",

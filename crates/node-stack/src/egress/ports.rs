@@ -10,14 +10,14 @@ use std::sync::{MutexGuard, PoisonError};
 
 use book::host_ports::{HostPort, HostProtocol};
 use book::ledger::Ledger;
-use book::record::State;
+use book::record::{NetworkFacts, State};
 use netdev::{
     Bound, Gate, Guard, LinkName, Netns, Packets, PortForward, PortProtocol, Ports, Ruleset,
     TableWrite,
 };
 
 use super::plan::{self, LINK_PREFIX, UPLINK};
-use super::{Egress, EgressError};
+use super::{Egress, EgressError, order};
 
 /// The table of mapped ports, in the node's namespace and in gateways.
 pub const PORTS: &str = "podnet-ports";
@@ -37,6 +37,8 @@ const NODE_V6: Ipv6Addr = Ipv6Addr::new(0xfd70, 0x6f64, 0x6e65, 0x7400, 0xffff, 
 pub(super) struct Mapping {
     port: HostPort,
     pod: IpAddr,
+    /// Of the attachment, see [`mark_of`].
+    mark: u32,
 }
 
 /// Mapped ports by the number of the network.
@@ -48,6 +50,46 @@ pub(super) struct Written {
     mappings: Mappings,
     /// Places of the gateways that the node's table leads to, by network.
     places: BTreeMap<u32, u16>,
+    /// Networks whose gateways' tables could not be written.
+    ///
+    /// It is not known what these say.
+    unknown: BTreeSet<u32>,
+}
+
+/// Outcome of a write of all tables of mapped ports.
+#[derive(Debug)]
+pub struct PortsWritten {
+    /// Outcome for the node's table.
+    pub node: TableWrite,
+    /// Gateways whose tables could not be written, by network.
+    ///
+    /// No port of the node leads there.
+    pub failed: BTreeMap<u32, EgressError>,
+}
+
+impl PortsWritten {
+    /// A write without failures.
+    pub const fn all(node: TableWrite) -> Self {
+        Self {
+            node,
+            failed: BTreeMap::new(),
+        }
+    }
+}
+
+/// Mark of the connections of an attachment's ports, in its gateway.
+///
+/// No later attachment has it: containers have names of many random bits. So connections to a pod that is gone are
+/// known, whatever address and ports a later pod has. FNV-1a, which needs no secret: a pod's author does not choose
+/// the name.
+fn mark_of(name: &str) -> u32 {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let [a, b, c, d, e, f, g, h] = hash.to_be_bytes();
+    let folded = u32::from_be_bytes([a ^ e, b ^ f, c ^ g, d ^ h]);
+    // Zero is the mark of connections without one.
+    folded.max(1)
 }
 
 /// Mapped ports of all attachments that stay.
@@ -58,12 +100,14 @@ pub(super) fn mappings(ledger: &Ledger) -> Mappings {
         if !record.network.egress || record.state == State::Deleting {
             continue;
         }
+        let mark = mark_of(&record.key.to_string());
         for port in &record.host_ports {
             let families: Vec<bool> = port.families(&record.leases).collect();
             for v4 in families {
                 let mut leases = record.leases.iter().map(|lease| lease.address);
                 if let Some(pod) = leases.find(|ip| ip.is_ipv4() == v4) {
-                    let mapping = Mapping { port: *port, pod };
+                    let port = *port;
+                    let mapping = Mapping { port, pod, mark };
                     all.entry(record.network.id).or_default().insert(mapping);
                 }
             }
@@ -96,6 +140,7 @@ fn of_node(written: &Written) -> Ruleset {
                 IpAddr::V6(_) => gateway.v6.into(),
             },
             to_port: None,
+            mark: None,
         }));
     }
     let gate = Gate::Own {
@@ -115,32 +160,23 @@ fn of_node(written: &Written) -> Ruleset {
 
 /// The table of a gateway: ports lead to pods.
 ///
-/// A connection that a mapping has let in ends with that mapping: its packets meet the guards, too. So none
-/// reaches a later pod with the same address.
+/// A connection that a mapping has let in has the mark of its attachment, and ends with that: its packets meet the
+/// guards, too, in both directions. So none reaches a later pod with the same address and port, and that one cannot
+/// answer it. ICMP errors about a connection have its mark; those about no connection have none.
 fn of_gateway(mappings: &BTreeSet<Mapping>) -> Ruleset {
-    let from_node = || Packets::InBy(LinkName::Is(UPLINK.to_owned()));
-    let mut forwards = BTreeSet::new();
-    let mut targets = BTreeSet::new();
-    for Mapping { port, pod } in mappings {
-        let protocol = protocol(port.protocol);
-        forwards.insert(PortForward {
-            protocol,
-            at: None,
-            port: port.host_port,
-            to: *pod,
-            to_port: Some(port.container_port),
-        });
-        targets.insert((*pod, protocol, port.container_port));
-    }
-    let pass = |(pod, protocol, port): (IpAddr, PortProtocol, u16)| {
-        let length = if pod.is_ipv4() { 32 } else { 128 };
-        let to = [Packets::To((pod, length)), Packets::ToPort(protocol, port)];
-        Guard::pass(Bound::Elsewhere, &to)
+    let forward = |mapping: &Mapping| PortForward {
+        protocol: protocol(mapping.port.protocol),
+        at: None,
+        port: mapping.port.host_port,
+        to: mapping.pod,
+        to_port: Some(mapping.port.container_port),
+        mark: Some(mapping.mark),
     };
-    let mut guards = vec![Guard::pass(Bound::Elsewhere, &[Packets::Answering])];
-    guards.extend(targets.into_iter().map(pass));
-    let mapped = [from_node(), Packets::ToTranslated];
-    guards.push(Guard::stop(Bound::Elsewhere, &mapped));
+    let forwards: BTreeSet<PortForward> = mappings.iter().map(forward).collect();
+    let marks: BTreeSet<u32> = mappings.iter().map(|it| it.mark).collect();
+    let pass = |mark| Guard::pass(Bound::Elsewhere, &[Packets::Marked(mark)]);
+    let mut guards: Vec<Guard> = marks.into_iter().map(pass).collect();
+    guards.push(Guard::stop(Bound::Elsewhere, &[Packets::ToTranslated]));
     Ruleset {
         table: PORTS,
         masquerade: None,
@@ -158,42 +194,46 @@ impl Egress {
     /// Writes the tables of mapped ports as the book has the mappings.
     ///
     /// One that says it already is left as it is. That of the node is removed when it has no ports; that of a
-    /// gateway stays as long as the gateway, and ends connections of ports that are gone.
-    pub(super) async fn write_mapped(&self) -> Result<TableWrite, EgressError> {
-        let wanted = self.planned_ports();
+    /// gateway stays as long as the gateway, and ends connections of ports that are gone. A gateway that cannot be
+    /// written keeps no other from its ports, and has none itself: it may lead them to pods that are gone.
+    pub(super) async fn write_mapped(&self) -> Result<PortsWritten, EgressError> {
+        let mut wanted = self.planned_ports();
         // Until all is written, it is not known what the tables say.
         let before = self.ports().take();
-        let is_empty = wanted.mappings.is_empty();
         let is_clear = match &before {
-            Some(before) => before.mappings.is_empty(),
+            Some(before) => before.mappings.is_empty() && before.unknown.is_empty(),
             // Where no guard is, no agent before this one has left a port; nf_tables is not touched.
             None => !self.is_fenced(),
         };
-        if is_empty && is_clear {
+        if wanted.mappings.is_empty() && is_clear {
             *self.ports() = Some(wanted);
-            return Ok(TableWrite::Unneeded);
+            return Ok(PortsWritten::all(TableWrite::Unneeded));
         }
-        let node = of_node(&wanted);
         let had = |network: &u32| {
-            let before = before.as_ref();
-            before.is_none_or(|before| before.mappings.contains_key(network))
+            before.as_ref().is_none_or(|before| {
+                before.mappings.contains_key(network) || before.unknown.contains(network)
+            })
         };
         let networks = self.places().into_keys();
         let networks = networks.filter(|it| had(it) || wanted.mappings.contains_key(it));
         let gateways = networks.map(|network| {
             let path = self.directory.join(plan::file(network));
-            (path, gateway_rules(&wanted, network))
+            (network, path, gateway_rules(&wanted, network))
         });
         let gateways: Vec<_> = gateways.collect();
-        let inside = move |_: &mut netdev::Connection| -> Result<(), netdev::Error> {
-            // All of them, whatever one says: the node's table leads to each.
-            let mut failed = Ok(());
-            for (path, rules) in gateways {
-                failed = write_gateway(&path, &rules).map(drop).and(failed);
-            }
-            failed
+        let inside = move |_: &mut netdev::Connection| -> Result<_, netdev::Error> {
+            let gateways = gateways.into_iter();
+            let failed = gateways.filter_map(|(network, path, rules)| {
+                let source = write_gateway(&path, &rules).err()?;
+                Some((network, EgressError::Refused { network, source }))
+            });
+            Ok(failed.collect::<BTreeMap<u32, EgressError>>())
         };
-        let inside = self.host.netlink.with(inside).await;
+        // Before the node's table leads there, and before it says that nothing leads there any more.
+        let failed = self.host.netlink.with(inside).await?;
+        wanted.leave_out(failed.keys().copied());
+        let is_empty = wanted.mappings.is_empty();
+        let node = of_node(&wanted);
         let here = move |netfilter: &mut netdev::Netfilter| {
             if is_empty {
                 netfilter.remove_table(PORTS)?;
@@ -202,18 +242,40 @@ impl Egress {
             netfilter.ensure(&node)
         };
         let written = self.host.netlink.with_netfilter(here).await?;
-        inside?;
         if written.is_change() {
             tracing::info!("ports of the node lead to pods, by the nf_tables table inet {PORTS}");
         }
         *self.ports() = Some(wanted);
-        Ok(written)
+        Ok(PortsWritten {
+            node: written,
+            failed,
+        })
     }
 
-    /// True when the tables were written last as the book has the mappings now.
-    pub(super) fn has_all_ports(&self) -> bool {
+    /// True when the tables say the mappings of a network as the book has them.
+    pub(super) fn has_ports_of(&self, network: u32) -> bool {
         let wanted = self.planned_ports();
-        self.ports().as_ref() == Some(&wanted)
+        let written = self.ports();
+        let of = |tables: &Written| {
+            let mappings = tables.mappings.get(&network).cloned();
+            (mappings, tables.places.get(&network).copied())
+        };
+        let is_written = |it: &Written| !it.unknown.contains(&network) && of(it) == of(&wanted);
+        written.as_ref().is_some_and(is_written)
+    }
+
+    /// Takes the ports of an attachment that is being removed out of the tables.
+    ///
+    /// Its addresses are still held, so that no other pod has these while a port leads there.
+    ///
+    /// # Errors
+    /// When the table of the node, or that of the network's gateway, may lead there still.
+    pub async fn withdraw(&self, facts: &NetworkFacts) -> Result<(), EgressError> {
+        if !facts.egress || self.has_ports_of(facts.id) {
+            return Ok(());
+        }
+        let _turn = self.turn.lock().await;
+        order::write_ports_of(self, facts.id).await
     }
 
     /// True when the node's table has ports.
@@ -231,7 +293,8 @@ impl Egress {
         if self.planned_ports().mappings.is_empty() {
             return Ok(TableWrite::Unneeded);
         }
-        self.write_mapped().await
+        let written = self.write_mapped().await?;
+        order::first_of(written.failed).map(|()| written.node)
     }
 
     fn ports(&self) -> MutexGuard<'_, Option<Written>> {
@@ -256,7 +319,19 @@ impl Egress {
         Written {
             places: places.collect(),
             mappings,
+            unknown: BTreeSet::new(),
         }
+    }
+}
+
+impl Written {
+    /// Leaves out gateways of which it is not known what they say.
+    fn leave_out(&mut self, networks: impl IntoIterator<Item = u32>) {
+        self.unknown.extend(networks);
+        let unknown = &self.unknown;
+        self.mappings
+            .retain(|network, _| !unknown.contains(network));
+        self.places.retain(|network, _| !unknown.contains(network));
     }
 }
 
@@ -282,6 +357,13 @@ mod tests {
     use book::samples;
 
     use super::*;
+
+    /// Of interface `net1` of container `c1`.
+    const MARK: u32 = 0x055d_f049;
+
+    fn mark(container: &str, interface: &str) -> u32 {
+        mark_of(&samples::key(container, interface).to_string())
+    }
 
     fn ledger(ports: &[HostPort]) -> Ledger {
         let network = Network {
@@ -312,6 +394,7 @@ mod tests {
         Written {
             mappings: mappings(&ledger(ports)),
             places: BTreeMap::from([(7, 3)]),
+            unknown: BTreeSet::new(),
         }
     }
 
@@ -329,19 +412,43 @@ mod tests {
         ];
         assert_eq!(said(&of_node(&written)), expected);
         let inside = gateway_rules(&written, 7);
+        let mark = MARK;
         let expected = [
-            "UDP port 8053 to 10.0.0.1:53",
-            "UDP port 8053 to [fd10::1]:53",
+            format!("UDP port 8053 to 10.0.0.1:53 marked {mark:08x}"),
+            format!("UDP port 8053 to [fd10::1]:53 marked {mark:08x}"),
         ];
         assert_eq!(said(&inside), expected);
         let guards: Vec<String> = inside.guards.iter().map(ToString::to_string).collect();
         let expected = [
-            "pass answering",
-            "pass to 10.0.0.1/32 to UDP port 53",
-            "pass to fd10::1/128 to UDP port 53",
-            "stop in by uplink to a translated address",
+            format!("pass marked {mark:08x}"),
+            "stop to a translated address".to_owned(),
         ];
         assert_eq!(guards, expected);
+    }
+
+    #[test]
+    fn each_attachment_has_a_mark_of_its_own_that_no_restart_changes() {
+        let marks: BTreeSet<u32> = (0..1000)
+            .map(|it| mark(&format!("c{it}"), "net1"))
+            .collect();
+        assert_eq!(marks.len(), 1000);
+        assert!(!marks.contains(&0));
+        assert_ne!(mark("c1", "net1"), mark("c1", "net2"));
+        assert_eq!(
+            mark("c1", "net1"),
+            MARK,
+            "an agent that restarts marks as the one before it"
+        );
+    }
+
+    #[test]
+    fn a_gateway_of_which_nothing_is_known_is_led_to_by_no_port() {
+        let mut tables = written(&[port(None, 8053)]);
+        tables.leave_out([8]);
+        assert_eq!(said(&of_node(&tables)).len(), 2, "another network");
+        tables.leave_out([7]);
+        assert_eq!(said(&of_node(&tables)), [""; 0]);
+        assert_eq!(tables.unknown, BTreeSet::from([7, 8]));
     }
 
     #[test]
@@ -354,7 +461,9 @@ mod tests {
         ];
         assert_eq!(said(&of_node(&written)), expected);
         let inside = gateway_rules(&written, 7);
-        assert_eq!(said(&inside), ["UDP port 53 to 10.0.0.1:53"]);
+        let mark = MARK;
+        let expected = format!("UDP port 53 to 10.0.0.1:53 marked {mark:08x}");
+        assert_eq!(said(&inside), [expected]);
     }
 
     #[test]

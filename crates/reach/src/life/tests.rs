@@ -8,18 +8,19 @@ use book::record::NetworkFacts;
 use book::samples;
 use netdev::TableWrite;
 use node_stack::egress::order::{self, Ways};
-use node_stack::egress::{EgressError, GatewayPlan};
+use node_stack::egress::{EgressError, GatewayPlan, PortsWritten};
 use node_stack::routing::NotRouting;
-use proptest::prelude::*;
 use telemetry::fate::{Calls, Dead, Fate, Fated, Refused, call};
 
-use super::{Members, admit, ensure, mend_ways_out, recover, release, settle};
+use super::{Members, admit, ensure, mend_ways_out, recover, release, settle, withdraw};
 use crate::ReachError;
 use crate::overlay::OverlayError;
 use crate::underlay::UnderlayError;
 use crate::uplink_networks::UplinkNetworkError;
 
+mod ports;
 mod recovery;
+mod walk;
 
 /// Things that outlive an agent, and what the agent knows of them.
 #[derive(Debug, Default)]
@@ -32,6 +33,12 @@ struct Things {
     routes: bool,
     /// Uplinks with the program.
     uplinks: BTreeSet<String>,
+    /// Containers in it whose attachments are being removed.
+    leaving: BTreeSet<u8>,
+    /// Containers that a port of the node leads to.
+    ports: BTreeSet<u8>,
+    /// Networks whose gateways take no table of ports.
+    broken: BTreeSet<u32>,
     /// Networks with a gateway.
     gateways: BTreeSet<u32>,
     /// The guards of ways out.
@@ -64,6 +71,26 @@ impl Things {
     fn uplinks_needed(&self) -> BTreeSet<String> {
         let wires = self.book.values().filter_map(|it| it.wire.as_ref());
         wires.map(|wire| wire.uplink.clone()).collect()
+    }
+
+    /// Containers of networks with a gateway that is known, each of which has a port.
+    fn ports_needed(&self) -> BTreeSet<u8> {
+        let stay = self
+            .book
+            .iter()
+            .filter(|(it, _)| !self.leaving.contains(it));
+        let open = stay.filter(|(_, facts)| {
+            self.known.open.contains(&facts.id) && !self.broken.contains(&facts.id)
+        });
+        open.map(|(it, _)| *it).collect()
+    }
+
+    /// Frees the addresses of an attachment.
+    fn erase(&mut self, container: u8) {
+        let is_mapped = self.ports.contains(&container);
+        assert!(!is_mapped, "a port leads to an address that is free");
+        self.book.remove(&container);
+        self.leaving.remove(&container);
     }
 
     fn find_uplinks(&mut self) {
@@ -154,9 +181,18 @@ impl Ways for Fake {
         Ok(self.things().known.open.insert(plan.network))
     }
 
-    async fn write_ports(&self) -> Result<TableWrite, EgressError> {
-        self.call("ports", |_| ())?;
-        Ok(TableWrite::Unneeded)
+    async fn write_ports(&self) -> Result<PortsWritten, EgressError> {
+        self.call("ports", |things| things.ports = things.ports_needed())?;
+        let things = self.things();
+        let broken = things.broken.intersection(&things.known.open);
+        let failed = broken.map(|network| {
+            let what = "the test breaks the gateway";
+            (*network, netdev::Error::Malformed { what }.into())
+        });
+        Ok(PortsWritten {
+            failed: failed.collect(),
+            ..PortsWritten::all(TableWrite::Unneeded)
+        })
     }
 
     fn lead_to(&self, _: u32) -> Result<(), EgressError> {
@@ -247,9 +283,13 @@ impl Members for Fake {
 
     async fn open(&self, facts: &NetworkFacts) -> Result<(), EgressError> {
         match self.planned().remove(&facts.id) {
-            Some(plan) if !self.is_open(&plan) => order::open(self, facts.id, plan).await,
-            _ => Ok(()),
+            Some(plan) => order::open(self, facts.id, plan).await,
+            None => Ok(()),
         }
+    }
+
+    async fn withdraw(&self, facts: &NetworkFacts) -> Result<(), EgressError> {
+        order::write_ports_of(self, facts.id).await
     }
 
     async fn close(&self, facts: &NetworkFacts) {
@@ -367,12 +407,24 @@ impl Scene {
     /// Does what the engine does when an attachment has gone.
     fn remove(&self, container: u8) -> Option<()> {
         let fake = self.fake.clone();
-        let erased = fake.things().book.remove(&container);
+        let found = fake.things().book.get(&container).cloned();
         self.run(async move {
-            if let Some(facts) = erased {
-                release(&fake, &facts).await;
+            let Some(facts) = found else { return };
+            fake.things().leaving.insert(container);
+            if facts.egress && withdraw(&fake, &facts).await.is_err() {
+                return;
             }
+            fake.things().erase(container);
+            release(&fake, &facts).await;
         })
+    }
+
+    /// Does what the engine does at an audit for attachments whose removal has failed.
+    fn finish_removals(&self) {
+        let leaving = self.fake.things().leaving.clone();
+        for container in leaving {
+            self.remove(container).unwrap();
+        }
     }
 
     /// The next agent, which drops attachments without a port.
@@ -390,11 +442,13 @@ impl Scene {
         if let Some(container) = unfinished {
             self.remove(container).unwrap();
         }
+        self.finish_removals();
         let fake = self.fake.clone();
         self.run(async move { mend_ways_out(&fake).await });
     }
 
     fn audit(&self) {
+        self.finish_removals();
         let fake = self.fake.clone();
         self.run(async move { settle(&fake).await }).unwrap();
     }
@@ -423,6 +477,7 @@ impl Scene {
         assert_eq!(things.gateways, ways_out, "{after}");
         assert_eq!(things.known.open, ways_out, "{after}");
         assert_eq!(things.fence, !ways_out.is_empty(), "{after}");
+        assert_eq!(things.ports, things.ports_needed(), "{after}");
     }
 }
 
@@ -483,81 +538,5 @@ fn an_agent_that_dies_at_any_step_of_a_network_leaves_nothing_to_the_next() {
                 }
             }
         }
-    }
-}
-
-/// A step of a random life of networks.
-#[derive(Debug, Clone)]
-enum Step {
-    Add(u8, usize, Option<(usize, Fate)>),
-    Remove(u8, Option<(usize, Fate)>),
-    Restart,
-    Audit(Option<(usize, Fate)>),
-}
-
-fn fate() -> impl Strategy<Value = Option<(usize, Fate)>> {
-    let all: Vec<Fate> = Fate::FAILURES.into_iter().chain(Fate::DEATHS).collect();
-    proptest::option::weighted(0.6, (0..7_usize, proptest::sample::select(all)))
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let network = 0..networks().len();
-    prop_oneof![
-        5 => (0..4_u8, network, fate()).prop_map(|(it, network, fate)| Step::Add(it, network, fate)),
-        4 => (0..4_u8, fate()).prop_map(|(it, fate)| Step::Remove(it, fate)),
-        1 => Just(Step::Restart),
-        1 => fate().prop_map(Step::Audit),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
-
-    #[test]
-    fn networks_of_all_kinds_come_and_go_with_any_misfortune_and_leave_nothing(
-        steps in proptest::collection::vec(step(), 1..30),
-    ) {
-        let scene = Scene::new();
-        for step in steps {
-            match step {
-                Step::Add(container, network, fate) => {
-                    if scene.fake.things().book.contains_key(&container) {
-                        continue;
-                    }
-                    scene.expect(fate);
-                    let added = scene.add(container, network);
-                    scene.expect(None);
-                    match added {
-                        None => scene.restart(Some(container)),
-                        Some(Ok(())) => {}
-                        Some(Err(_)) => scene.remove(container).unwrap(),
-                    }
-                }
-                Step::Remove(container, fate) => {
-                    scene.expect(fate);
-                    let removed = scene.remove(container);
-                    scene.expect(None);
-                    if removed.is_none() {
-                        scene.restart(None);
-                    }
-                }
-                Step::Restart => scene.restart(None),
-                Step::Audit(fate) => {
-                    let fake = scene.fake.clone();
-                    scene.expect(fate);
-                    if scene.run(async move { settle(&fake).await }).is_none() {
-                        scene.restart(None);
-                    }
-                    scene.expect(None);
-                }
-            }
-        }
-        scene.audit();
-        scene.assert_settled("the audit");
-        for container in 0..4 {
-            scene.remove(container).unwrap();
-        }
-        scene.assert_settled("all are gone");
-        prop_assert!(scene.fake.things().gateways.is_empty());
     }
 }

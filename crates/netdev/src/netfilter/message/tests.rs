@@ -160,20 +160,18 @@ fn sixty_four_ports_of_both_families_fit_in_one_datagram() {
     for port in 0..64 {
         for to in ["169.254.127.254", "fd70:6f64:6e65:7400:1111:2222:3333:4444"] {
             let to: std::net::IpAddr = to.parse().expect("an address");
-            let length = if to.is_ipv4() { 32 } else { 128 };
             batch.add_rule(&Rule::Forward(PortForward {
                 protocol: PortProtocol::Tcp,
                 at: Some(to),
                 port: 65_000 + port,
                 to,
                 to_port: Some(65_000 + port),
+                mark: Some(0x7fff_0000 + u32::from(port)),
             }));
-            let packets = [
-                Packets::To((to, length)),
-                Packets::ToPort(PortProtocol::Tcp, 65_000 + port),
-            ];
-            batch.add_rule(&Rule::Guard(Guard::pass(Bound::Elsewhere, &packets)));
         }
+        // Of as many pods.
+        let packets = [Packets::Marked(0x7fff_0000 + u32::from(port))];
+        batch.add_rule(&Rule::Guard(Guard::pass(Bound::Elsewhere, &packets)));
     }
     let length = batch.into_bytes().len();
     // What is left is for chains, and rules that are always there.
