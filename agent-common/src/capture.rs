@@ -6,10 +6,21 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Beginning of an entry of `CAPTURED`: the port is under capture.
+/// Bit of an entry of `CAPTURED`: the port is under capture.
 pub const CAPTURE_ON: u32 = 1;
+/// Bit of an entry of `CAPTURED`: the port is in the flow log.
+///
+/// Drops of frames that it has sampled are published.
+pub const FLOW_ON: u32 = 2;
 /// Step of an entry of `CAPTURED` for a drop that found no room in `EVENTS`.
-pub const CAPTURE_LOST: u32 = 2;
+pub const CAPTURE_LOST: u32 = 4;
+
+/// Longest part of a frame that the flow log looks at, bytes.
+pub const FLOW_HEAD: usize = 96;
+/// Size of the ring in which a port's samples wait, bytes.
+///
+/// A power of two and a multiple of the page size.
+pub const FLOW_RING_BYTES: u32 = 16 * 1024;
 
 /// Longest part of a frame that a tap copies, bytes.
 ///
@@ -48,3 +59,22 @@ pub struct TapRecord {
 }
 
 const _: () = assert!(size_of::<TapRecord>() == 32);
+
+/// One sampled frame of the flow log.
+///
+/// *Written by* the programs of `podnet-tap`, into the ring of the port.
+/// *Read by* the agent, which made the ring.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct FlowRecord {
+    /// Facts about the frame; `captured` is the length of what `head` holds.
+    pub tap: TapRecord,
+    /// The CPU that has seen it.
+    pub cpu: u32,
+    /// Segments that the frame is cut into, 0 or 1 for none.
+    pub segments: u32,
+    /// The first bytes of the frame.
+    pub head: [u8; FLOW_HEAD],
+}
+
+const _: () = assert!(size_of::<FlowRecord>() == 136);

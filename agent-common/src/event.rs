@@ -8,6 +8,9 @@ pub const EVENT_HEAD: usize = 64;
 /// Shortest time between two events of one reason on one CPU, nanoseconds.
 pub const EVENT_INTERVAL_NS: u64 = 50_000_000;
 
+/// Bit of [`DropEvent::reserved`]: the flow log has sampled the frame.
+pub const EVENT_SAMPLED: u32 = 1 << 31;
+
 /// One dropped packet.
 ///
 /// *Written by* the TC programs, at most one per reason, CPU and [`EVENT_INTERVAL_NS`]; without that limit
@@ -30,7 +33,7 @@ pub struct DropEvent {
     pub head_length: u32,
     /// One more than the CPU at a port under capture, 0 for a sample.
     ///
-    /// [`Self::captured_on`] reads it. The name is of the layout, in which older programs have written 0.
+    /// With [`EVENT_SAMPLED`] for a frame of the flow log. [`Self::captured_on`] reads it. The name is of the layout, in which older programs have written 0.
     pub reserved: u32,
     /// The first bytes of the frame.
     pub head: [u8; EVENT_HEAD],
@@ -42,7 +45,13 @@ impl DropEvent {
     /// A capture gets every drop, and joins it to the packet that the CPU showed just before.
     #[must_use]
     pub const fn captured_on(&self) -> Option<u32> {
-        self.reserved.checked_sub(1)
+        (self.reserved & !EVENT_SAMPLED).checked_sub(1)
+    }
+
+    /// True for a drop of a frame that the flow log has sampled.
+    #[must_use]
+    pub const fn is_sampled(&self) -> bool {
+        self.reserved & EVENT_SAMPLED != 0
     }
 }
 

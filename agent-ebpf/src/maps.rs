@@ -7,11 +7,11 @@
 use core::ptr::null_mut;
 
 use agent_common::addr::{Ip16, MacAddr};
-use agent_common::capture::CAPTURE_LOST;
+use agent_common::capture::{CAPTURE_LOST, CAPTURE_ON, FLOW_ON};
 use agent_common::counter::{Count, NetworkDropKey, PortCounters, port_reason};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{Endpoint, EndpointKey, FdbKey};
-use agent_common::event::{DropEvent, EVENT_HEAD, EVENT_INTERVAL_NS};
+use agent_common::event::{DropEvent, EVENT_HEAD, EVENT_INTERVAL_NS, EVENT_SAMPLED};
 use agent_common::flood::{FloodKey, FloodPorts};
 use agent_common::map as size;
 use agent_common::network::Network;
@@ -108,6 +108,13 @@ static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 /// Without a pin: the next agent's programs have one of their own, in which no port is under capture.
 #[map]
 static CAPTURED: Array<u32> = Array::with_max_entries(size::MAX_PORTS, 0);
+
+/// The interface at which this CPU's last frame was sampled; 0 if it was not.
+///
+/// Written by the taps of the flow log, just before the programs judge the frame, and read where one of a
+/// marked port is dropped. Not part of the layout, as `CAPTURED`.
+#[map]
+static SAMPLED: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
 
 /// Returns the scratch of this CPU. A program asks for it once.
 #[inline(always)]
@@ -444,7 +451,7 @@ pub(crate) trait Sample {
     unsafe fn copy_head(&self, to: *mut u8) -> u32;
 }
 
-/// Returns the entry of a port that is under capture; null for others.
+/// Returns the entry of a port with a mark; null for others.
 ///
 /// No `Option`: without an entry the compiler moves its other half, which was never set, and verifiers refuse
 /// that.
@@ -455,6 +462,36 @@ pub(crate) fn captured(port_id: u16) -> *mut u32 {
         Some(entry) if unsafe { entry.read() } != 0 => entry,
         Some(_) | None => null_mut(),
     }
+}
+
+/// Returns [`EVENT_SAMPLED`] for a frame that was sampled, else 0.
+///
+/// It is the last frame of this CPU, at this interface.
+/// `captured` is the entry of its port. Once for a frame.
+#[inline(always)]
+pub(crate) fn take_sampled(captured: *mut u32, ifindex: u32) -> u32 {
+    // SAFETY: an aligned word of the map.
+    if unsafe { captured.read() } & FLOW_ON == 0 {
+        return 0;
+    }
+    let Some(sampled) = SAMPLED.get_ptr_mut(0) else {
+        return 0;
+    };
+    // SAFETY: as in `count_root_miss`.
+    unsafe {
+        if *sampled != ifindex {
+            return 0;
+        }
+        *sampled = 0;
+    }
+    EVENT_SAMPLED
+}
+
+/// True for the entry of a port of which every drop is published.
+#[inline(always)]
+pub(crate) fn is_captured(captured: *mut u32) -> bool {
+    // SAFETY: an aligned word of the map.
+    unsafe { captured.read() & CAPTURE_ON != 0 }
 }
 
 /// True when this CPU has published a drop for the same reason a moment ago.
@@ -477,13 +514,14 @@ fn is_too_soon(reason: DropReason, now: u64) -> bool {
 
 /// Publishes the start of a dropped packet, unless one was a moment ago.
 ///
-/// That is one for the same reason, on this CPU. At a port under capture, which has this entry, every drop is
-/// published.
+/// That is one for the same reason, on this CPU. With an entry of its port the drop is published: of a port
+/// under capture, or of a frame that the flow log has sampled, for which `sampled` is [`EVENT_SAMPLED`].
 #[inline(always)]
 pub(crate) fn publish_drop<S: Sample>(
     packet: &S,
     network: u32,
     captured: *mut u32,
+    sampled: u32,
     reason: DropReason,
 ) {
     // SAFETY: no memory is involved.
@@ -511,7 +549,11 @@ pub(crate) fn publish_drop<S: Sample>(
         (*event).network = network;
         (*event).reason = reason as u32;
         (*event).length = packet.whole_length();
-        (*event).reserved = if captured.is_null() { 0 } else { cpu + 1 };
+        (*event).reserved = if captured.is_null() {
+            0
+        } else {
+            (cpu + 1) | sampled
+        };
         let words = (*event).head.as_mut_ptr().cast::<u64>();
         for index in 0..EVENT_HEAD / 8 {
             words.add(index).write_volatile(0);

@@ -57,14 +57,20 @@ pub(crate) fn no_program() -> Verdict {
 pub(crate) fn drop(skb: &Skb<'_>, port: Option<(u32, u16)>, reason: DropReason) -> Verdict {
     let (packets, bytes) = (skb.segments(), skb.length() as u32);
     let network = port.map_or(0, |(network, _)| network);
-    let mut captured = null_mut();
+    let (mut captured, mut sampled) = (null_mut(), 0);
     if let Some((_, port_id)) = port {
         maps::count_port(port_id, PortCounter::Dropped, packets, bytes);
         maps::count_port_reason(port_id, reason, packets);
         captured = maps::captured(port_id);
+        if !captured.is_null() {
+            sampled = maps::take_sampled(captured, skb.ifindex());
+            if sampled == 0 && !maps::is_captured(captured) {
+                captured = null_mut();
+            }
+        }
     }
     maps::count_drop(network, reason, packets, bytes);
-    maps::publish_drop(skb, network, captured, reason);
+    maps::publish_drop(skb, network, captured, sampled, reason);
     Verdict::Consumed
 }
 
@@ -96,6 +102,6 @@ impl Early {
 pub(crate) fn drop_early(xdp: &Xdp<'_>, network: Option<u32>, reason: DropReason) -> Early {
     let network = network.unwrap_or(0);
     maps::count_drop(network, reason, 1, xdp.length() as u32);
-    maps::publish_drop(xdp, network, null_mut(), reason);
+    maps::publish_drop(xdp, network, null_mut(), 0, reason);
     Early::Consumed
 }

@@ -18,7 +18,7 @@ pub const GRACE_NS: u64 = 250_000_000;
 const WAITING: usize = 64 << 20;
 
 /// Direction of a frame, seen from the pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
     /// The pod has sent it.
     FromPod,
@@ -37,6 +37,8 @@ pub struct Frame {
     pub direction: Direction,
     /// Its length in bytes, also of what was not copied.
     pub length: u32,
+    /// Packets that it is on a wire.
+    pub segments: u32,
     /// Its first bytes.
     pub bytes: Vec<u8>,
 }
@@ -200,6 +202,7 @@ impl Join {
                 cpu,
                 direction: Direction::FromPod,
                 length: drop.length.max(length_of(&bytes)),
+                segments: 1,
                 bytes,
             },
             verdict: Verdict::DroppedUnseen(drop.reason),
@@ -244,6 +247,7 @@ mod tests {
             cpu,
             direction: Direction::FromPod,
             length: 100,
+            segments: 1,
             bytes: vec![mark; 100],
         }
     }

@@ -1,6 +1,6 @@
 //! Knows the ports under capture, and gives each capture its drops.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_common::event::DropEvent;
 use datapath::DatapathError;
-use datapath::capture::Marks;
+use datapath::capture::{Marked, Marks};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
@@ -18,6 +18,8 @@ pub const MOST: usize = 8;
 
 /// Drops that wait for their capture to take them.
 const DROPS: usize = 8192;
+/// The same of a port in the flow log: as many as its ring has samples.
+const SAMPLED_DROPS: usize = 128;
 
 /// A capture cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -47,9 +49,43 @@ pub struct Captures {
 
 struct Inner {
     marks: Marks,
+    captured: Listeners,
+    /// Ports in the flow log.
+    sampled: Listeners,
+}
+
+#[derive(Default)]
+struct Listeners {
     /// By the interface at which packets of the port are judged.
     by_interface: HashMap<u32, Listener>,
-    ports: Vec<u16>,
+    ports: HashSet<u16>,
+}
+
+/// Drops that a watch is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// All drops of a port.
+    Captured,
+    /// Drops of frames that the flow log has sampled.
+    Sampled,
+}
+
+impl Inner {
+    fn of(&mut self, kind: Kind) -> &mut Listeners {
+        match kind {
+            Kind::Captured => &mut self.captured,
+            Kind::Sampled => &mut self.sampled,
+        }
+    }
+
+    /// Has the programs publish what is listened for.
+    fn mark(&mut self, port_id: u16) -> Result<(), DatapathError> {
+        let marked = Marked {
+            captured: self.captured.ports.contains(&port_id),
+            sampled: self.sampled.ports.contains(&port_id),
+        };
+        self.marks.set(port_id, marked)
+    }
 }
 
 #[derive(Clone)]
@@ -68,6 +104,7 @@ impl fmt::Debug for Captures {
 #[derive(Debug)]
 pub struct Watch {
     captures: Arc<Captures>,
+    kind: Kind,
     port_id: u16,
     interfaces: Vec<u32>,
     drops: Receiver<DropEvent>,
@@ -83,8 +120,8 @@ impl Captures {
         Ok(Arc::new(Self {
             inner: Mutex::new(Inner {
                 marks,
-                by_interface: HashMap::new(),
-                ports: Vec::new(),
+                captured: Listeners::default(),
+                sampled: Listeners::default(),
             }),
             running: AtomicUsize::new(0),
             heard_until: AtomicU64::new(0),
@@ -103,30 +140,62 @@ impl Captures {
     /// # Errors
     /// When the port has a capture, the node has too many, or the kernel refuses.
     pub fn watch(self: &Arc<Self>, port_id: u16, interfaces: Vec<u32>) -> Result<Watch, Busy> {
+        self.listen(Kind::Captured, port_id, interfaces)
+    }
+
+    /// Has drops of sampled frames published, and given to the returned value.
+    ///
+    /// The port's packets are judged at this interface.
+    ///
+    /// # Errors
+    /// When the port is in the flow log, or the kernel refuses.
+    pub fn sample(self: &Arc<Self>, port_id: u16, interface: u32) -> Result<Watch, Busy> {
+        self.listen(Kind::Sampled, port_id, vec![interface])
+    }
+
+    /// True while a port is in the flow log.
+    pub fn is_sampled(&self, port_id: u16) -> bool {
+        self.lock().sampled.ports.contains(&port_id)
+    }
+
+    fn listen(
+        self: &Arc<Self>,
+        kind: Kind,
+        port_id: u16,
+        interfaces: Vec<u32>,
+    ) -> Result<Watch, Busy> {
         let mut inner = self.lock();
-        if inner.ports.contains(&port_id) {
+        let listeners = inner.of(kind);
+        if listeners.ports.contains(&port_id) {
             return Err(Busy::Port);
         }
-        if inner.ports.len() >= MOST {
+        if kind == Kind::Captured && listeners.ports.len() >= MOST {
             return Err(Busy::Node);
         }
-        inner.marks.set(port_id, true)?;
-        let (to, drops) = sync_channel(DROPS);
+        listeners.ports.insert(port_id);
+        if let Err(error) = inner.mark(port_id) {
+            inner.of(kind).ports.remove(&port_id);
+            return Err(error.into());
+        }
+        let (to, drops) = sync_channel(match kind {
+            Kind::Captured => DROPS,
+            Kind::Sampled => SAMPLED_DROPS,
+        });
         let lost = Arc::new(AtomicU64::new(0));
         for interface in &interfaces {
             let listener = Listener {
                 to: to.clone(),
                 lost: Arc::clone(&lost),
             };
-            inner.by_interface.insert(*interface, listener);
+            inner.of(kind).by_interface.insert(*interface, listener);
         }
-        inner.ports.push(port_id);
         drop(inner);
         self.running.fetch_add(1, Ordering::AcqRel);
         // The thread that hears for captures may be waiting for a drop.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         Ok(Watch {
             captures: Arc::clone(self),
+            kind,
             port_id,
             interfaces,
             drops,
@@ -134,18 +203,22 @@ impl Captures {
         })
     }
 
-    /// True while a port is under capture: [`Self::heard`] is waited for.
+    /// True while [`Self::heard`] is waited for: by a capture or the flow log.
     pub fn is_running(&self) -> bool {
         self.running.load(Ordering::Acquire) > 0
     }
 
-    /// Gives a drop to the capture of its port.
+    /// Gives a drop to the capture of its port, and to the flow log if sampled.
     pub fn hear(&self, event: &DropEvent) {
-        let listener = self.lock().by_interface.get(&event.ifindex).cloned();
-        if let Some(Listener { to, lost }) = listener
-            && to.try_send(*event).is_err()
-        {
-            lost.fetch_add(1, Ordering::AcqRel);
+        let inner = self.lock();
+        let capture = inner.captured.by_interface.get(&event.ifindex).cloned();
+        let log = inner.sampled.by_interface.get(&event.ifindex);
+        let log = log.filter(|_| event.is_sampled()).cloned();
+        drop(inner);
+        for Listener { to, lost } in capture.into_iter().chain(log) {
+            if to.try_send(*event).is_err() {
+                lost.fetch_add(1, Ordering::AcqRel);
+            }
         }
     }
 
@@ -195,13 +268,14 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut inner = self.captures.lock();
-        if let Err(error) = inner.marks.set(self.port_id, false) {
-            tracing::warn!(port = self.port_id, %error, "the mark of a port's capture was not removed, every drop of the port is published until the agent starts again");
-        }
+        let listeners = inner.of(self.kind);
         for interface in &self.interfaces {
-            inner.by_interface.remove(interface);
+            listeners.by_interface.remove(interface);
         }
-        inner.ports.retain(|port| *port != self.port_id);
+        listeners.ports.remove(&self.port_id);
+        if let Err(error) = inner.mark(self.port_id) {
+            tracing::warn!(port = self.port_id, %error, "the mark of a port's capture was not removed, its drops are published until the agent starts again");
+        }
         drop(inner);
         self.captures.running.fetch_sub(1, Ordering::AcqRel);
     }

@@ -157,7 +157,7 @@ fn wait(tap: &Tap) -> Result<(), SessionError> {
 }
 
 /// Nanoseconds of a clock.
-fn now(clock: ClockId) -> u64 {
+pub(crate) fn now(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
@@ -165,7 +165,7 @@ fn now(clock: ClockId) -> u64 {
 }
 
 /// The frame of a record, with the tag where it is on a wire.
-fn frame(cpu: u32, record: &TapRecord, bytes: &[u8], snaplen: u32) -> Frame {
+pub(crate) fn frame(cpu: u32, record: &TapRecord, bytes: &[u8], snaplen: u32) -> Frame {
     let direction = if record.direction == TAP_TO_POD {
         Direction::ToPod
     } else {
@@ -184,6 +184,7 @@ fn frame(cpu: u32, record: &TapRecord, bytes: &[u8], snaplen: u32) -> Frame {
         cpu,
         direction,
         length,
+        segments: 1,
         bytes,
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use agent_common::capture::{CAPTURE_LOST, CAPTURE_ON, MAX_SNAPLEN, TapRecord};
+use agent_common::capture::{CAPTURE_LOST, CAPTURE_ON, FLOW_ON, MAX_SNAPLEN, TapRecord};
 use aya::maps::perf::{PerfEvent, PerfEventArrayBuffer};
 use aya::maps::{Array, Map, MapData, PerfEventArray};
 use aya::programs::SocketFilter;
@@ -17,6 +17,10 @@ use zerocopy::FromBytes as _;
 
 use crate::error::DatapathError;
 use crate::object;
+
+mod flow;
+
+pub use self::flow::{FlowTap, Sampler};
 
 /// The map of records, in its object.
 const FRAMES: &str = "FRAMES";
@@ -42,12 +46,13 @@ impl Marks {
             .map_err(DatapathError::map("open", Self::MAP))
     }
 
-    /// Has every drop of a port published, or not any more.
+    /// Has every drop of a port published, or those of sampled frames, or none.
     ///
     /// # Errors
     /// When the kernel refuses, or has no such port.
-    pub fn set(&mut self, port_id: u16, captured: bool) -> Result<(), DatapathError> {
-        let value = if captured { CAPTURE_ON } else { 0 };
+    pub fn set(&mut self, port_id: u16, marked: Marked) -> Result<(), DatapathError> {
+        let captured = if marked.captured { CAPTURE_ON } else { 0 };
+        let value = captured | if marked.sampled { FLOW_ON } else { 0 };
         self.0
             .set(u32::from(port_id), value, 0)
             .map_err(DatapathError::map("write", Self::MAP))
@@ -65,6 +70,15 @@ impl Marks {
             .map(|value| value / CAPTURE_LOST)
             .map_err(DatapathError::map("read", Self::MAP))
     }
+}
+
+/// The marks of one port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Marked {
+    /// It is under capture.
+    pub captured: bool,
+    /// It is in the flow log.
+    pub sampled: bool,
 }
 
 /// Place of a tap.

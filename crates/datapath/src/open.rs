@@ -19,7 +19,7 @@ use aya::programs::{SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::btf;
-use crate::capture::Marks;
+use crate::capture::{Marks, Sampler};
 use crate::counters::{self, Counters};
 use crate::error::DatapathError;
 use crate::event::Events;
@@ -146,6 +146,7 @@ impl Datapath {
         let homes = Homes::of(&pins, &generation, &layout);
         homes.create()?;
         homes.check(&layout)?;
+        Sampler::forget(&generation)?;
         let jump = next_jump(&generation)?;
         let mut programs = load(&object, &homes, &jump, &sizes, skb)?;
         let mut opened = Self {
@@ -202,6 +203,15 @@ impl Datapath {
     /// When they were taken before.
     pub fn marks(&mut self) -> Result<Marks, DatapathError> {
         Marks::new(take(&mut self.programs, Marks::MAP)?)
+    }
+
+    /// Lets the flow log have taps that these programs know of; it can be taken once.
+    ///
+    /// # Errors
+    /// When it was taken before, or the kernel refuses the pin.
+    pub fn sampler(&mut self) -> Result<Sampler, DatapathError> {
+        let map = take(&mut self.programs, Sampler::MAP)?;
+        Sampler::new(&map, &self.generation)
     }
 
     /// Sends every packet from now on through the programs and maps of this object.

@@ -14,6 +14,7 @@ fn judged(direction: Direction, verdict: Verdict) -> Judged {
             cpu: 0,
             direction,
             length: 1_000,
+            segments: 1,
             bytes: (0..61).collect(),
         },
         verdict,
