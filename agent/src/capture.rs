@@ -29,6 +29,7 @@ use crate::error::{AgentError, ExplainError};
 use crate::node::Node;
 use book::record::Attachment;
 
+pub mod flow_log;
 mod subject;
 
 /// The Ethernet header, without which a packet says nothing.
@@ -216,7 +217,10 @@ impl Running {
                 tracing::error!(%attachment, error = %died, "capture died, its file ends early: begin it again");
             }
         }
-        slow(node, &self.record, false).await;
+        // The flow log wants all packets of the port by its interface, too.
+        if !node.captures.is_sampled(self.record.port_id) {
+            slow(node, &self.record, false).await;
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use webhook::WebhookOptions;
 use world::lists::InvalidAnnotation;
 use world::lists::ListOptions;
 
+use crate::capture::flow_log::FlowLogOptions;
 use crate::devices::DeviceOptions;
 use crate::install::InstallOptions;
 use crate::kube::scheduling::SchedulingOptions;
@@ -160,6 +161,9 @@ pub struct RunOptions {
     /// Options about spans of requests.
     #[command(flatten)]
     pub spans: SpanOptions,
+    /// Options about the flow log.
+    #[command(flatten)]
+    pub flow_log: FlowLogOptions,
     /// Options about replicated packets.
     #[command(flatten)]
     pub storms: StormOptions,

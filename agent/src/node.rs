@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use book::Book;
 use capture::Captures;
+use capture::flows::Counted;
 use delegate::process::Runner;
 use host::Host;
 use metrics::Metrics;
@@ -62,6 +63,8 @@ pub struct Node {
     pub metrics: Arc<Metrics>,
     /// Ports under capture.
     pub captures: Arc<Captures>,
+    /// Numbers of the flow log; none without one.
+    pub flows: Option<Arc<Counted>>,
     /// Each port has metrics of its own.
     pub port_metrics: bool,
     /// Where `DEL`s wait that came while no agent was there.
@@ -111,6 +114,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// See [`Node::captures`].
     pub captures: Arc<Captures>,
+    /// See [`Node::flows`].
+    pub flows: Option<Arc<Counted>>,
     /// See [`Node::port_metrics`].
     pub port_metrics: bool,
     /// See [`Node::tombstones`].
@@ -185,6 +190,7 @@ impl Node {
             cluster: parts.cluster,
             metrics: parts.metrics,
             captures: parts.captures,
+            flows: parts.flows,
             port_metrics: parts.port_metrics,
             tombstones: parts.tombstones,
             lease: parts.lease,

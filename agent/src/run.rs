@@ -6,13 +6,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_common::drop::DropReason;
 use book::bandwidth::FLOWS;
 use book::{self, Book};
 use capture::Captures;
 use cluster::Source;
 use cluster::access::AccessControl;
-use datapath::{Datapath, Events, Options, PinDir, Sample, bpffs};
+use datapath::{Datapath, Events, Options, PinDir, bpffs};
 use delegate::process::Runner;
 use host::Host;
 use metrics::Metrics;
@@ -22,10 +21,7 @@ use ports::switch::Line;
 use ports::{Promotions, afxdp};
 use reach::ReachOptions;
 use reach::members;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::time::{ClockId, clock_gettime};
 use store::Store;
 use tables::Reconciler;
 use tables::remotes::Remotes;
@@ -37,6 +33,7 @@ use tokio::task::JoinHandle;
 use world::lists::Rules;
 use world::{self, Current, World};
 
+use crate::capture::flow_log::FlowLog;
 use crate::cli::RunOptions;
 use crate::device_plugin;
 use crate::devices::Devices;
@@ -49,16 +46,12 @@ use crate::{admin, recover};
 use crate::{door, tombstone};
 
 mod error;
+mod samples;
 
 pub use self::error::RunError;
 
 /// Time to the next attempt at tables that the kernel refused.
 const RETRY: Duration = Duration::from_secs(1);
-/// Between two times at which a capture is told that it has heard of all drops.
-const CAPTURE_TURN: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 50_000_000,
-};
 
 /// Runs the agent until a signal stops it; the datapath goes on forwarding.
 ///
@@ -104,7 +97,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
         signal(SignalKind::interrupt()).map_err(|source| RunError::Runtime { source })?;
     let (stop, stopping) = watch::channel(false);
     let install = Install::new(&options.install, &options.cni, &options.places.socket)?;
-    let (node, pins, events) = build(&options).await?;
+    let (node, pins, events, flow_log) = build(&options).await?;
     let _exporting = spans::start(&options.spans, "podnet-agent", &node.name)?;
     // First: what other nodes say counts for these.
     node.reach.serve_now();
@@ -128,7 +121,7 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
     let door = door::serve(Arc::clone(&node), socket, listener, stopping.clone());
     let mut requests = tokio::spawn(door);
     let pages = tokio::spawn(admin::serve(Arc::clone(&node), http, stopping));
-    log_samples(Arc::clone(&node), events).map_err(|source| RunError::Runtime { source })?;
+    samples::log(Arc::clone(&node), events).map_err(|source| RunError::Runtime { source })?;
     // Opened first: what happens to a link from now on is not missed.
     let mut links = node.host.netlink.monitor().map_err(AgentError::from)?;
     failpoint::pause("start.recover");
@@ -141,29 +134,34 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
         socket = %options.places.socket.display(), admin = %options.admin, "the agent is ready",
     );
 
-    let mut work = pin!(background(&node, networks, &mut links));
-    let ended = tokio::select! {
-        _ = terminate.recv() => None,
-        _ = interrupt.recv() => None,
-        why = &mut work => Some(why),
-        why = installed(&node, install) => Some(why),
-    };
-    tracing::info!("the agent stops; the datapath goes on forwarding");
-    // Nobody can be left to hear it only if all tasks are gone already.
-    let _ = stop.send(true);
-    // Requests that have come are still served, and may need the background work.
-    let (served, ended) = if let Some(error) = ended {
-        (requests.await, Some(error))
-    } else {
-        tokio::select! {
-            served = &mut requests => (served, None),
-            why = work => (requests.await, Some(why)),
+    let (served, ended) = {
+        let mut work = pin!(background(&node, networks, &mut links, flow_log.as_ref()));
+        let ended = tokio::select! {
+            _ = terminate.recv() => None,
+            _ = interrupt.recv() => None,
+            why = &mut work => Some(why),
+            why = installed(&node, install) => Some(why),
+        };
+        tracing::info!("the agent stops; the datapath goes on forwarding");
+        // Nobody can be left to hear it only if all tasks are gone already.
+        let _ = stop.send(true);
+        // Requests that have come are still served, and may need the background work.
+        if let Some(error) = ended {
+            (requests.await, Some(error))
+        } else {
+            tokio::select! {
+                served = &mut requests => (served, None),
+                why = work => (requests.await, Some(why)),
+            }
         }
     };
     if ended.is_none() {
         node.lease.write(node.is_well());
     }
     node.set_ready(false);
+    if let Some(flow_log) = flow_log {
+        flow_log.end().await;
+    }
     for task in [served.err(), pages.await.err()].into_iter().flatten() {
         tracing::error!(error = %task, "a server of the agent died");
     }
@@ -204,7 +202,9 @@ async fn networks(
     }
 }
 
-async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunError> {
+async fn build(
+    options: &RunOptions,
+) -> Result<(Arc<Node>, PinDir, Events, Option<FlowLog>), RunError> {
     let state_dir = &options.places.state_dir;
     std::fs::create_dir_all(state_dir).map_err(file("create", state_dir))?;
     let database = state_dir.join(book::DATABASE);
@@ -276,6 +276,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
     let captures = Captures::new(datapath.marks()?).map_err(|source| RunError::Runtime {
         source: source.into(),
     })?;
+    let flow_log = FlowLog::begin(&options.flow_log, &name, &mut datapath)?;
     current.set(world);
     let node = Node::new(Parts {
         name,
@@ -306,6 +307,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         cluster,
         metrics,
         captures,
+        flows: flow_log.as_ref().map(FlowLog::counted),
         port_metrics: options.port_metrics,
         tombstones: tombstone::directory(&options.places.socket),
         lease: RestartLease::open(
@@ -329,7 +331,7 @@ async fn build(options: &RunOptions) -> Result<(Arc<Node>, PinDir, Events), RunE
         },
         line: Line::of(&options.switch, &options.places.socket),
     });
-    Ok((node, pins, events))
+    Ok((node, pins, events, flow_log))
 }
 
 /// How this kernel limits rates. One that cannot serves everything but rates.
@@ -367,9 +369,11 @@ async fn background(
     node: &Arc<Node>,
     networks: JoinHandle<RunError>,
     links: &mut LinkMonitor,
+    flow_log: Option<&FlowLog>,
 ) -> RunError {
     let stopped = |what, why: String| RunError::Stopped { what, why };
     tokio::select! {
+        () = FlowLog::follow(flow_log, node) => stopped("following ports for the flow log", "it ended".into()),
         () = node.ports.promote() => stopped("attaching links", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),
         () = keep_lease(node) => stopped("keeping the lease", "it ended".into()),
@@ -450,77 +454,6 @@ async fn audits(node: &Arc<Node>) {
         }
         Box::pin(node.reach.settle()).await;
     }
-}
-
-/// Logs samples of dropped packets, and gives captures their drops.
-///
-/// It does so on a thread of its own.
-///
-/// The thread lives as long as the process. The ring is no socket, and an async runtime cannot wait for
-/// it without unsafe code.
-fn log_samples(node: Arc<Node>, mut events: Events) -> io::Result<()> {
-    let thread = std::thread::Builder::new().name("podnet-samples".to_owned());
-    thread.spawn(move || {
-        loop {
-            let captures = &*node.captures;
-            // A capture wants to know that nothing was dropped, too.
-            let turn = captures.is_running().then_some(&CAPTURE_TURN);
-            let mut waiting = [
-                PollFd::new(&events, PollFlags::IN),
-                PollFd::new(captures, PollFlags::IN),
-            ];
-            match poll(&mut waiting, turn) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "samples of dropped packets are not logged any more, and captures show no drops: start the agent again");
-                    return;
-                }
-            }
-            captures.woken();
-            let until = monotonic();
-            while let Some(sample) = events.next_sample() {
-                match sample.captured_on() {
-                    Some(_) => captures.hear(&sample),
-                    None => log_sample(&node, &sample),
-                }
-            }
-            captures.heard(until);
-        }
-    })?;
-    Ok(())
-}
-
-/// Nanoseconds of `CLOCK_MONOTONIC`, as programs count them.
-fn monotonic() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
-}
-
-fn log_sample(node: &Node, sample: &Sample) {
-    let reason = DropReason::from_number(sample.reason).map_or("unknown", DropReason::label);
-    let network = node
-        .book
-        .ledger()
-        .name_of(sample.network)
-        .unwrap_or_default()
-        .to_owned();
-    let length = usize::try_from(sample.head_length).unwrap_or(0);
-    let head: String = sample
-        .head
-        .iter()
-        .take(length)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    tracing::debug!(
-        reason,
-        network,
-        ifindex = sample.ifindex,
-        length = sample.length,
-        head,
-        "a packet is dropped"
-    );
 }
 
 fn host_name() -> String {

@@ -530,6 +530,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         interfaces: interfaces(&pods, &ledger),
         memif,
         can_shape: node.host.discipline.is_some(),
+        flow_log: node.flows.as_deref().map(series::flow_log),
         uplinks: node
             .reach
             .places()

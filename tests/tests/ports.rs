@@ -6,6 +6,7 @@
 mod ports {
     mod capture;
     mod cni;
+    mod flow_log;
     mod libmemif;
     mod metrics;
     mod rate;

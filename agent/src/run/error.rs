@@ -10,6 +10,7 @@ use spans::SpanError;
 use telemetry::FilterError;
 use telemetry::exposition::MetricsError;
 
+use crate::capture::flow_log::FlowLogError;
 use crate::error::AgentError;
 use crate::install::InstallError;
 
@@ -55,6 +56,9 @@ pub enum RunError {
     /// The cluster cannot be reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// The flow log could not be begun.
+    #[error(transparent)]
+    FlowLog(#[from] FlowLogError),
     /// Start-up failed.
     #[error(transparent)]
     Agent(#[from] AgentError),

@@ -1,12 +1,14 @@
 //! Metrics of ports and networks, read when they are asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use agent_common::counter::Count;
 use book::bandwidth::Direction;
 use book::record::Attachment;
+use capture::flows::Counted;
 use ipam::Family;
-use metrics::{MemifPort, PortTraffic, Rate, Traffic};
+use metrics::{FlowLogNumbers, MemifPort, PortTraffic, Rate, Traffic};
 use ports::shaping::{Queues, queue_of};
 
 use crate::error::AgentError;
@@ -21,6 +23,19 @@ pub(super) fn place(record: &Attachment) -> [String; 3] {
         pod.map_or_else(|| record.key.container.to_string(), |pod| pod.name.clone()),
         record.key.ifname.to_string(),
     ]
+}
+
+/// Reads the numbers of the flow log.
+pub(super) fn flow_log(counted: &Counted) -> FlowLogNumbers {
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    FlowLogNumbers {
+        ports: read(&counted.ports),
+        logged: read(&counted.logged),
+        overflow: read(&counted.overflow),
+        lost: read(&counted.lost),
+        lines: read(&counted.lines),
+        failed_lines: read(&counted.failed_lines),
+    }
 }
 
 /// Counters of these ports, with those of the switch's own way.

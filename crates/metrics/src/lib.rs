@@ -12,10 +12,12 @@ use prometheus::{
 };
 use telemetry::exposition::{MetricsError, described, exposition};
 
+mod flow_log;
 mod list;
 mod memif;
 mod port;
 
+pub use self::flow_log::FlowLogNumbers;
 pub use self::list::METRICS;
 pub use self::memif::MemifPort;
 pub use self::port::{PortTraffic, Rate, Traffic};
@@ -69,6 +71,8 @@ pub struct Snapshot {
     pub maps: Vec<(&'static str, usize, u32)>,
     /// Ports of the switch.
     pub memif: Vec<MemifPort>,
+    /// Numbers of the flow log; none without one.
+    pub flow_log: Option<FlowLogNumbers>,
     /// Interfaces that tunnels end at, and where they drop.
     pub uplinks: Vec<(String, &'static str)>,
     /// (network, receivers of a frame for all)
@@ -303,6 +307,7 @@ impl Metrics {
         let mut families = self.registry.gather();
         families.extend(memif::families(&snapshot.memif)?);
         families.extend(port::families(&snapshot.ports)?);
+        families.extend(flow_log::families(snapshot.flow_log.as_ref())?);
         let others: [&dyn Collector; 26] = [
             &free,
             &entries,

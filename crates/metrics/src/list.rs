@@ -231,6 +231,24 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "Receivers that one such frame can have by the limits of storm control",
     ),
     (
+        "podnet_flow_log_ports",
+        "gauge",
+        "",
+        "Ports that the flow log samples; fewer than attachments where one could not be sampled, and the log says why",
+    ),
+    (
+        "podnet_flow_log_samples_total",
+        "counter",
+        "outcome",
+        "Frames that the flow log has sampled: logged, overflow (the port has no room for another flow in the interval), lost (the port's samples came faster than they are read)",
+    ),
+    (
+        "podnet_flow_log_lines_total",
+        "counter",
+        "outcome",
+        "Lines of the flow log: written, failed (the log says why)",
+    ),
+    (
         "podnet_nodes_unrouted",
         "gauge",
         "",

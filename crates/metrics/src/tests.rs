@@ -14,6 +14,14 @@ fn rendered() -> String {
     metrics.phase("port", Duration::from_millis(7));
     metrics.ruleset_restored("podnet-egress");
     let snapshot = Snapshot {
+        flow_log: Some(FlowLogNumbers {
+            ports: 3,
+            logged: 40,
+            overflow: 5,
+            lost: 6,
+            lines: 7,
+            failed_lines: 8,
+        }),
         connections: vec![("amber".to_owned(), 7, 2)],
         stopped: vec![("podnet-tunnels", "stop to UDP port 4789".to_owned(), 3)],
         networks: vec![("blue".to_owned(), 2, 4), ("red".to_owned(), 1, 0)],

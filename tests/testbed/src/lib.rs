@@ -25,6 +25,7 @@ pub mod capture;
 pub mod cni;
 pub mod documented;
 pub mod fabric;
+pub mod flow_log;
 pub mod frame;
 pub mod host;
 pub mod kubectl_plugin;

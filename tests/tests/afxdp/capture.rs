@@ -1,6 +1,7 @@
 //! Test captures of AF_XDP ports.
 
 use testbed::capture::{Capture, Captured};
+use testbed::flow_log::FlowLog;
 use testbed::{traffic, wait};
 
 use super::scene::{Echo, attach, open, setup};
@@ -62,4 +63,31 @@ fn the_page_says_why_frames_of_an_afxdp_port_were_dropped() {
     };
     wait::until_true("the drop to be counted", || count(&port) == Some(1));
     assert_eq!(count(&other), None);
+}
+
+#[test]
+fn the_flow_log_has_what_the_pods_program_gets_and_sends() {
+    let log = FlowLog::default();
+    let node = testbed::node!(log.of(setup(), 1));
+    let (fast, plain) = (node.pod("fast"), node.pod("plain"));
+    let port = attach(&node, &fast, "blue", "fast-blue");
+    let client = plain.attach("blue", "net1");
+    FlowLog::wait_for_ports(&node, 2);
+    let echo = Echo::start(vec![open(&port, 0)]);
+    let socket = traffic::udp(&client, client.v4().into());
+    for _ in 0..5 {
+        socket.send_to(b"hello", (port.v4(), 4242)).expect("sent");
+        let _ = socket.recv_from(&mut [0; 64]).expect("an answer");
+    }
+    assert_eq!(echo.stop(), 5);
+    for (direction, field) in [("ingress", "destinationPort"), ("egress", "sourcePort")] {
+        let lines = log.wait_for(&port, direction, 5, |line| line[field] == 4242);
+        let packets: u64 = lines.iter().filter_map(|it| it["packets"].as_u64()).sum();
+        assert_eq!(packets, 5, "{direction}: {lines:?}");
+        assert!(lines.iter().all(|line| line["verdict"] == "forwarded"));
+    }
+    // A check of the port finds its entries as they should be.
+    let mut conf = super::scene::conf(&node, "blue", "fast-blue");
+    conf["prevResult"] = port.result.clone();
+    fast.call("CHECK", "net1").conf(&conf).run().silent();
 }
