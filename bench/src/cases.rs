@@ -5,6 +5,7 @@ mod agent;
 mod cni;
 mod connect;
 mod crowd;
+mod flows;
 mod latency;
 mod memif;
 mod packets;
@@ -80,7 +81,7 @@ pub struct Known {
 }
 
 /// Every case, in the order they are run: those that share their pods first.
-pub const CASES: [Known; 16] = [
+pub const CASES: [Known; 17] = [
     tcp::CASE,
     udp::CASE,
     latency::CASE,
@@ -94,6 +95,7 @@ pub const CASES: [Known; 16] = [
     shaping::CASE,
     sockets::CASE,
     steer::CASE,
+    flows::CASE,
     memif::CASE,
     agent::CASE,
     restart::CASE,
