@@ -1,5 +1,7 @@
 //! Read a page of commands and their output, compare it, and write it.
 
+use std::net::Ipv6Addr;
+
 use anyhow::{Result, bail};
 
 const OPEN: &str = "```console";
@@ -144,27 +146,39 @@ fn shape(line: &str) -> String {
         if is_ratio(word) || word.ends_with('%') {
             return word.to_owned();
         }
-        // Parts of addresses may be letters alone.
-        let is_address = word.contains(':');
-        let mut out = String::new();
-        for part in word.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
-            let end = part.find(|c: char| !c.is_ascii_alphanumeric());
-            let (name, rest) = part.split_at(end.unwrap_or(part.len()));
-            let is_generated = name.len() == 5 && name.chars().all(|c| GENERATED.contains(c));
-            let is_number = name.contains(|c: char| c.is_ascii_digit());
-            let is_hex = is_address
-                && (1..=4).contains(&name.len())
-                && name.chars().all(|c| c.is_ascii_hexdigit());
-            out.push_str(if is_generated || is_number || is_hex {
-                "#"
-            } else {
-                name
-            });
-            out.push_str(rest);
-        }
-        out
+        word.split(',').map(item).collect::<Vec<_>>().join(",")
     });
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// A word, or an item of a list, without what differs in each run.
+fn item(word: &str) -> String {
+    let address = word.split_once('/').map_or(word, |(address, _)| address);
+    if address.parse::<Ipv6Addr>().is_ok() {
+        // Zeroes are not written where there are some.
+        return word
+            .replacen(address, "#", 1)
+            .replace(char::is_numeric, "#");
+    }
+    // Parts of addresses may be letters alone.
+    let is_address = word.contains(':');
+    let mut out = String::new();
+    for part in word.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
+        let end = part.find(|c: char| !c.is_ascii_alphanumeric());
+        let (name, rest) = part.split_at(end.unwrap_or(part.len()));
+        let is_generated = name.len() == 5 && name.chars().all(|c| GENERATED.contains(c));
+        let is_number = name.contains(|c: char| c.is_ascii_digit());
+        let is_hex = is_address
+            && (1..=4).contains(&name.len())
+            && name.chars().all(|c| c.is_ascii_hexdigit());
+        out.push_str(if is_generated || is_number || is_hex {
+            "#"
+        } else {
+            name
+        });
+        out.push_str(rest);
+    }
+    out
 }
 
 fn is_ratio(word: &str) -> bool {
@@ -212,6 +226,11 @@ mod tests {
         assert_ne!(shape("0% packet loss"), shape("1% packet loss"));
         assert_ne!(shape("2"), shape("1"));
         assert_eq!(shape("02:ab:ee fd10::be"), shape("02:1b:e1 fd10::b7"));
+        assert_eq!(
+            shape("10.244.1.3/24,fd00:10:244:1::3/64"),
+            shape("10.244.0.3/24,fd00:10:244::3/64")
+        );
+        assert_ne!(shape("10.244.0.3/24"), shape("fd00:10:244::3/64"));
         assert_eq!(
             shape("STATUS: deployed, age 3m20s"),
             "STATUS: deployed, age #"
