@@ -5,7 +5,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::commands::{SYSTEM, in_pod, kubectl};
+use super::commands::{SYSTEM, in_pod, kubectl, on_node};
 use super::corner::{Corner, KEP, pod_fields};
 use super::objects::{Kind, NODE, POD, until};
 use super::removal::agent_of;
@@ -23,6 +23,14 @@ const NODES: [&str; 2] = [LOADED, "n2"];
 /// Sends ten packets a second until the file is there, and prints counts.
 const STREAM: &str =
     "ping -q -i 0.1 $0 & until [ -e /tmp/stop ]; do sleep 0.2; done; kill -INT $!; wait $!";
+
+/// Asks the plugin for its STATUS ten times a second until the file is there, and prints refusals and the count.
+///
+/// A kubelet asks every five seconds, so that it may miss the moment without an agent.
+const STATUS: &str = "config='{\"cniVersion\": \"1.1.0\", \"name\": \"rollout\", \"type\": \"podnet\", \"fromPod\": true}'; \
+    asked=0; rm -f /run/rollout-ends; touch /run/rollout-begins; until [ -e /run/rollout-ends ]; do \
+    echo \"$config\" | CNI_COMMAND=STATUS CNI_PATH=/opt/cni/bin /opt/cni/bin/podnet 2>/dev/null || echo; \
+    asked=$((asked + 1)); sleep 0.1; done; echo \"asked $asked\"";
 
 /// `Ready` of each node, and since when.
 fn readiness(corner: &Corner) -> BTreeMap<String, (String, String)> {
@@ -100,6 +108,11 @@ fn a_rollout_of_the_agents_is_not_noticed_by_the_cluster() {
         interfaces[1][1].ips[0].clone(),
     );
     let stream = thread::spawn(move || in_pod((&from.0, &from.1), &["sh", "-c", STREAM, &to]));
+    let asked = NODES.map(|node| thread::spawn(move || on_node(node, STATUS)));
+    for node in NODES {
+        let begins = "while [ ! -e /run/rollout-begins ]; do sleep 0.1; done; sleep 1";
+        on_node(node, begins);
+    }
     let done = kubectl(&["-n", SYSTEM, "rollout", "restart", "daemonset/podnet-agent"]);
     done.expect("the rollout begins");
     let names: Vec<String> = (0..MADE).map(|number| format!("p{number}")).collect();
@@ -126,6 +139,15 @@ fn a_rollout_of_the_agents_is_not_noticed_by_the_cluster() {
     ]);
     done.expect("the rollout ends");
     corner.run(&served[0], &["touch", "/tmp/stop"]);
+    let asked = NODES.into_iter().zip(asked).map(|(node, asked)| {
+        on_node(node, "touch /run/rollout-ends; rm -f /run/rollout-begins");
+        asked.join().expect("the questions end")
+    });
+    for asked in asked.collect::<Vec<_>>() {
+        let (refusals, count) = asked.split_once("asked ").expect("a count");
+        assert_eq!(refusals, "", "the plugin was not ready");
+        println!("the plugin was asked {} times", count.trim());
+    }
     let said = stream.join().expect("the stream ends");
     let said = said.expect("some packets are answered");
 

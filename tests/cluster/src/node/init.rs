@@ -120,11 +120,15 @@ fn system(root: &Path) -> Result<()> {
         mount_bind(&file, root.join("proc/sys").join(key))
             .with_context(|| format!("hiding {key}"))?;
     }
-    // Every start of a node is a new boot.
-    let boot = settings.join("boot_id");
-    fs::copy("/proc/sys/kernel/random/uuid", &boot).context("a boot ID")?;
-    mount_bind(&boot, root.join("proc/sys/kernel/random/boot_id")).context("hiding boot_id")
+    // Every start of a node is a new boot, for its kubelet alone: containers have a /proc of their own, with the
+    // machine's, and what runs beside them (plugins) must see the same as they do.
+    fs::copy("/proc/sys/kernel/random/uuid", settings.join("boot_id")).context("a boot ID")?;
+    Ok(())
 }
+
+/// Runs the kubelet with a boot ID of its own; its other mounts stay the node's.
+const WITH_BOOT_ID: &str = "mount --make-private /proc && \
+     mount --bind /run/machine-settings/boot_id /proc/sys/kernel/random/boot_id && exec \"$@\"";
 
 /// Mounts the controllers as this control group namespace has them.
 fn cgroups(at: &Path) -> Result<()> {
@@ -254,8 +258,15 @@ fn programs(spec: &Spec) -> [Program; 3] {
         },
         Program {
             name: "kubelet",
-            path: spec.kubernetes.join("kubelet"),
+            path: "/usr/bin/unshare".into(),
             args: vec![
+                "--mount".to_owned(),
+                "--propagation=unchanged".to_owned(),
+                "sh".to_owned(),
+                "-c".to_owned(),
+                WITH_BOOT_ID.to_owned(),
+                "kubelet".to_owned(),
+                spec.kubernetes.join("kubelet").display().to_string(),
                 "--config=/run/kubelet.json".to_owned(),
                 format!("--kubeconfig={}", kubeconfig.display()),
                 format!("--hostname-override={}", spec.name),
