@@ -239,8 +239,17 @@ impl Drop for Corner {
             let _ = self.objects.delete(NAMESPACE, ("", &self.name));
             return;
         }
-        for pod in self.objects.list(POD, &self.name) {
-            self.delete(pod["metadata"]["name"].as_str().unwrap_or_default());
+        let pods = self.objects.list(POD, &self.name);
+        let names = || {
+            pods.iter()
+                .filter_map(|pod| pod["metadata"]["name"].as_str())
+        };
+        // All end side by side.
+        for pod in names() {
+            let _ = self.objects.delete(POD, (&self.name, pod));
+        }
+        for pod in names() {
+            self.delete(pod);
         }
         for network in self.networks.take() {
             self.objects.delete_wait(NETWORK, ("", &network));
