@@ -222,20 +222,20 @@ impl Request {
     }
 }
 
-/// Adds a phase from `since` to `now` to the request that is served here.
+/// Adds a phase that ends now, `now - since` long, to the request that is served here.
 pub fn phase(name: &'static str, since: Instant, now: Instant) {
     let Some(tracer) = TRACER.get() else { return };
     let context = Context::current();
     if !context.span().is_recording() {
         return;
     }
-    let clock = SystemTime::now();
-    let ago = |instant: Instant| clock - instant.elapsed();
+    // The clock is read once: the phase has its length, whatever passes here.
+    let end = SystemTime::now();
     let span = tracer
         .span_builder(name)
-        .with_start_time(ago(since))
+        .with_start_time(end - now.saturating_duration_since(since))
         .start_with_context(tracer, &context);
-    context.with_span(span).span().end_with_timestamp(ago(now));
+    context.with_span(span).span().end_with_timestamp(end);
 }
 
 #[cfg(test)]

@@ -82,6 +82,7 @@ async fn a_collector_gets_requests_with_their_phases_and_none_that_the_caller_do
         .serve(async {
             tokio::task::yield_now().await;
             phase("address", begun, Instant::now());
+            phase("open", begun, begun);
         })
         .await;
     phase("of no request", begun, Instant::now());
@@ -91,7 +92,9 @@ async fn a_collector_gets_requests_with_their_phases_and_none_that_the_caller_do
         .await
         .unwrap();
 
-    let [phase, add] = [spans.recv().await.unwrap(), spans.recv().await.unwrap()];
+    let [phase, empty] = [spans.recv().await.unwrap(), spans.recv().await.unwrap()];
+    let add = spans.recv().await.unwrap();
+    assert_eq!(empty.start_time_unix_nano, empty.end_time_unix_nano);
     assert_eq!((add.name.as_str(), phase.name.as_str()), ("ADD", "address"));
     for span in [&add, &phase] {
         assert_eq!(hex(&span.trace_id), TRACE);
@@ -106,7 +109,7 @@ async fn a_collector_gets_requests_with_their_phases_and_none_that_the_caller_do
     let resources = resources.lock().unwrap().join(" ");
     assert!(resources.contains("podnet-agent") && resources.contains("node-a"));
     assert!(spans.try_recv().is_err(), "no other span");
-    assert_eq!(counts().exported, 2);
+    assert_eq!(counts().exported, 3);
 }
 
 #[test]
