@@ -108,14 +108,14 @@ pub enum AgentError {
         /// The port.
         port: HostPort,
     },
-    /// The operator keeps a host port from pods.
+    /// The operator keeps a host port from pods, or tunnels come by it.
     #[error(
-        "portMappings: host port {port} is in the range {range} of --reserved-host-ports: choose a hostPort outside of it"
+        "portMappings: host port {port} is in the range {range}: choose a hostPort outside of it"
     )]
     HostPortReserved {
         /// The port.
         port: HostPort,
-        /// The range.
+        /// The range, and the option that has it.
         range: String,
     },
     /// The node does not tell whether a program of it listens at a host port.

@@ -316,7 +316,11 @@ async fn build(
         ),
         ready,
         controls: afxdp::directory(&options.places.socket),
-        reserved_ports: options.egress.reserved_host_ports.clone(),
+        reserved_ports: options
+            .egress
+            .reserved_host_ports
+            .clone()
+            .with_tunnels(options.vxlan_port),
         reach: ReachOptions {
             vxlan_port: options.vxlan_port,
             early: options.early,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use book::host_ports::HostPort;
+use book::host_ports::{HostPort, HostProtocol};
 
 use crate::error::AgentError;
 
@@ -28,12 +28,31 @@ impl fmt::Display for Range {
 
 /// Ports of the node that lead to no pod, of every protocol.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ReservedPorts(Vec<Range>);
+pub struct ReservedPorts {
+    ranges: Vec<Range>,
+    /// UDP port of tunnels.
+    ///
+    /// The device with its socket is made for the first network that needs it. A port that leads to a pod by then
+    /// would take the packets of all such networks there, before the device sees them.
+    tunnels: Option<u16>,
+}
 
 impl ReservedPorts {
     /// Reserves no port.
     pub const fn none() -> Self {
-        Self(Vec::new())
+        Self {
+            ranges: Vec::new(),
+            tunnels: None,
+        }
+    }
+
+    /// Reserves the UDP port of tunnels, too, whatever the operator reserves.
+    #[must_use]
+    pub fn with_tunnels(self, port: u16) -> Self {
+        Self {
+            tunnels: Some(port),
+            ..self
+        }
     }
 
     /// Refuses ports in one of the ranges.
@@ -42,11 +61,18 @@ impl ReservedPorts {
     /// The first of such ports.
     pub(super) fn refuse(&self, ports: &[HostPort]) -> Result<(), AgentError> {
         let reserved = ports.iter().find_map(|port| {
-            let mut ranges = self.0.iter();
+            let is_udp = port.protocol == HostProtocol::Udp;
+            if is_udp && self.tunnels == Some(port.host_port) {
+                return Some(AgentError::HostPortReserved {
+                    port: *port,
+                    range: format!("{} of --vxlan-port", port.host_port),
+                });
+            }
+            let mut ranges = self.ranges.iter();
             let range = ranges.find(|it| (it.first..=it.last).contains(&port.host_port))?;
             Some(AgentError::HostPortReserved {
                 port: *port,
-                range: range.to_string(),
+                range: format!("{range} of --reserved-host-ports"),
             })
         });
         reserved.map_or(Ok(()), Err)
@@ -69,7 +95,10 @@ impl FromStr for ReservedPorts {
                 "{count} ranges are more than {RANGES_MAX}: write fewer and longer ones"
             ));
         }
-        Ok(Self(ranges))
+        Ok(Self {
+            ranges,
+            tunnels: None,
+        })
     }
 }
 
@@ -87,8 +116,6 @@ fn range(text: &str) -> Result<Range, String> {
 
 #[cfg(test)]
 mod tests {
-    use book::host_ports::HostProtocol;
-
     use super::*;
 
     fn refused(reserved: &str, host_port: u16) -> Option<String> {
@@ -118,6 +145,24 @@ mod tests {
         }
         assert!(refused("80, 30000-32767", 80).is_some());
         assert_eq!(refused("", 30000), None);
+        proof::of!("ATT-18d");
+    }
+
+    /// Of UDP: a pod may have the port of TCP with that number.
+    #[test]
+    fn the_port_of_tunnels_is_refused_though_no_range_has_it() {
+        let reserved = ReservedPorts::none().with_tunnels(4789);
+        let port = |protocol, host_port| HostPort {
+            protocol,
+            host_ip: Some("192.0.2.1".parse().unwrap()),
+            host_port,
+            container_port: 80,
+        };
+        let refused = reserved.refuse(&[port(HostProtocol::Udp, 4789)]);
+        let said = refused.unwrap_err().to_string();
+        assert!(said.contains("4789 of --vxlan-port"), "{said}");
+        let others = [port(HostProtocol::Tcp, 4789), port(HostProtocol::Udp, 4790)];
+        reserved.refuse(&others).unwrap();
         proof::of!("ATT-18d");
     }
 

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use netdev::Netns;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
+use rustix::io::Errno;
 
 const NESTED: u16 = 0x8000;
 const TABLE: &str = "services";
@@ -152,6 +153,29 @@ pub fn flush(netns: &Netns) {
     commit(netns, batch);
 }
 
+/// Keeps a table of family `inet` from all others until the socket is closed.
+///
+/// Its content goes. `None` where the kernel knows no owners of tables (before 5.12).
+///
+/// # Panics
+/// When the kernel refuses for another reason.
+pub fn own(netns: &Netns, table: &str) -> Option<Socket> {
+    let mut batch = Batch {
+        family: 1,
+        bytes: Vec::new(),
+        count: 0,
+    };
+    batch.message(0x10, 1, 0, 10, &[]);
+    batch.message(0x0a02, 1 | 4, 1, 0, &[text(1, table)]);
+    // `NFTA_TABLE_FLAGS` with `NFT_TABLE_F_OWNER`.
+    batch.add(0, &[text(1, table), number(2, 2)]);
+    match carry_out(netns, batch) {
+        Ok(socket) => Some(socket),
+        Err((_, code)) if code == -Errno::OPNOTSUPP.raw_os_error() => None,
+        Err((message, code)) => unreachable!("message {message}: {code}"),
+    }
+}
+
 /// Makes `service` of this namespace stand for `backend`.
 ///
 /// It does so for senders that come by the node and for the node itself; a backend that asks for itself
@@ -189,7 +213,14 @@ pub fn service(netns: &Netns, service: SocketAddr, backend: SocketAddr) {
 }
 
 /// Has the kernel carry it out.
-fn commit(netns: &Netns, mut batch: Batch) {
+fn commit(netns: &Netns, batch: Batch) {
+    if let Err((message, code)) = carry_out(netns, batch) {
+        unreachable!("message {message} of the service: {code}");
+    }
+}
+
+/// Returns the socket, or else which message the kernel refused, and its code.
+fn carry_out(netns: &Netns, mut batch: Batch) -> Result<Socket, (u32, i32)> {
     let last = batch.count;
     batch.message(0x11, 1, 0, 10, &[]);
     let sent = netns.run_in(|| {
@@ -204,11 +235,13 @@ fn commit(netns: &Netns, mut batch: Batch) {
                 <[u8; 4]>::try_from(bytes).expect("four bytes")
             };
             let (sequence, code) = (u32::from_ne_bytes(word(8)), i32::from_ne_bytes(word(16)));
-            assert_eq!(code, 0, "message {sequence} of the service");
+            if code != 0 {
+                return Err((sequence, code));
+            }
             if sequence == last {
-                return;
+                return Ok(socket);
             }
         }
     });
-    sent.expect("the namespace can be entered");
+    sent.expect("the namespace can be entered")
 }

@@ -14,7 +14,7 @@ use testbed::{Node, Port, Tap, nat};
 
 use super::ports::{any, assert_mapped, attach, mapped, own, socket, with_ports};
 use super::scene::{
-    BEYOND, NODE, assert_closed, assert_gets_out, attached, conf, ip, settle_world, setup,
+    BEYOND, NODE, assert_closed, assert_gets_out, attached, conf, files, ip, settle_world, setup,
 };
 
 /// A client that has asked the mapped UDP port.
@@ -324,6 +324,12 @@ fn reserved_ports_and_link_local_addresses_are_refused_and_nothing_is_begun() {
     let pod = node.pod("a");
     let cases = [
         (json!({"hostPort": 30080}), 7, "--reserved-host-ports"),
+        // No tunnel is made yet that a socket would show.
+        (
+            json!({"hostPort": 4789, "protocol": "udp"}),
+            7,
+            "--vxlan-port",
+        ),
         (
             json!({"hostPort": 8080, "hostIP": "169.254.64.0"}),
             2,
@@ -338,7 +344,9 @@ fn reserved_ports_and_link_local_addresses_are_refused_and_nothing_is_begun() {
     ];
     for (mut mapping, code, names) in cases {
         mapping["containerPort"] = 80.into();
-        mapping["protocol"] = "tcp".into();
+        if mapping["protocol"].is_null() {
+            mapping["protocol"] = "tcp".into();
+        }
         let conf = with_ports(&node, "amber", &json!([mapping]));
         let failure = pod.add_conf(&conf, "eth0").fails_with(code);
         failure.names(&[names]);
@@ -353,6 +361,42 @@ fn reserved_ports_and_link_local_addresses_are_refused_and_nothing_is_begun() {
         .names(&["17", "16"]);
     assert_closed(&node);
     proof::of!("ATT-18d");
+}
+
+/// The agent that starts finds one that it cannot set up, with the ports of the agent before it.
+#[test]
+fn a_gateway_that_could_not_be_opened_keeps_no_ports_of_pods_that_are_gone() {
+    let node = testbed::node!(setup());
+    settle_world(&node);
+    let (first, port) = attach(&node, "a", "amber");
+    let (other, _) = attached(&node, "n", "amber");
+    let address = own(&port, true);
+    let asked = ask(node.host().outside(), &port, true);
+    drop(asked.heard);
+    node.kill_9();
+    let [gateway] = &files(&node)[..] else {
+        unreachable!("one gateway");
+    };
+    let gateway = Netns::open(gateway).expect("a namespace");
+    let Some(owner) = nat::own(&gateway, "podnet") else {
+        return;
+    };
+    node.start_agent();
+    first.detach("amber", "eth0");
+    drop(owner);
+    let later = node.pod("l");
+    let mut same = conf(&node, "amber");
+    same["runtimeConfig"] = json!({"ips": [format!("{address}/24")]});
+    let port = later.attach_conf(&same, "eth0");
+    assert_eq!(own(&port, true), address);
+    let heard = socket(&port.netns, SocketAddr::new(address, 53));
+    let _ = asked.client.send(b"again");
+    assert_gets_out(&node, &port);
+    assert_silent(&heard, "the later pod heard");
+    later.detach("amber", "eth0");
+    other.detach("amber", "eth0");
+    assert_closed(&node);
+    proof::of!("ATT-18c");
 }
 
 /// Its namespace cannot be entered, until an agent makes it again.

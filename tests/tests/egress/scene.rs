@@ -45,7 +45,7 @@ pub(crate) fn gateway_links(node: &Node) -> Vec<String> {
 }
 
 /// The files of the namespaces of gateways.
-fn files(node: &Node) -> Vec<std::path::PathBuf> {
+pub(crate) fn files(node: &Node) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(node.path("run").join("egress"));
     let entries = entries.into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()

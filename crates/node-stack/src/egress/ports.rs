@@ -214,9 +214,12 @@ impl Egress {
                 before.mappings.contains_key(network) || before.unknown.contains(network)
             })
         };
-        let networks = self.places().into_keys();
-        let networks = networks.filter(|it| had(it) || wanted.mappings.contains_key(it));
-        let gateways = networks.map(|network| {
+        let mut networks: BTreeSet<u32> = self.places().into_keys().collect();
+        // A gateway that an agent before this one has left, and that could not be opened yet, may have ports.
+        let left = self.planned_ways_out().into_keys();
+        networks.extend(left.filter(|it| self.directory.join(plan::file(*it)).exists()));
+        networks.retain(|it| had(it) || wanted.mappings.contains_key(it));
+        let gateways = networks.into_iter().map(|network| {
             let path = self.directory.join(plan::file(network));
             (network, path, gateway_rules(&wanted, network))
         });

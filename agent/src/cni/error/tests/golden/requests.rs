@@ -449,7 +449,7 @@ fn others() -> Vec<Case> {
             "host port that the operator keeps",
             AgentError::HostPortReserved {
                 port: host_port(),
-                range: text("8000-8999"),
+                range: text("8000-8999 of --reserved-host-ports"),
             },
         ),
         (
