@@ -140,6 +140,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         self.book.require_store()?;
         self.ports.admit(&mut wanted, network)?;
         self.reserved.refuse(&wanted.host_ports)?;
+        served::refuse_services(&wanted.host_ports)?;
         served::refuse_served(&wanted.host_ports)?;
         Box::pin(self.reach.admit(network)).await?;
         let _busy = self.ports.busy();

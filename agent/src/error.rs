@@ -108,6 +108,16 @@ pub enum AgentError {
         /// The port.
         port: HostPort,
     },
+    /// The host port would be one of addresses of Services.
+    #[error(
+        "portMappings: host port {port}: addresses of Services are on interface {link} of this node, as kube-proxy of mode ipvs puts them there, and their clients would reach the pod: write another address of the node as hostIP"
+    )]
+    HostPortOfServices {
+        /// The port.
+        port: HostPort,
+        /// The interface.
+        link: &'static str,
+    },
     /// The operator keeps a host port from pods, or tunnels come by it.
     #[error(
         "portMappings: host port {port} is in the range {range}: choose a hostPort outside of it"

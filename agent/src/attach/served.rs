@@ -4,9 +4,45 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
 use book::host_ports::{HostPort, HostProtocol};
+use netdev::Connection;
 use rustix::io::Errno;
 
 use crate::error::AgentError;
+
+/// Link with the addresses of Services, by kube-proxy of mode ipvs.
+///
+/// They are addresses of the node there, without a socket. IPVS looks at packets behind the translation of
+/// destinations, so a pod with such a port would get what is for cluster DNS or the API server.
+const SERVICES: &str = "kube-ipvs0";
+
+/// Refuses ports of the addresses of Services.
+///
+/// # Errors
+/// A port is of one of these, or of all addresses of the node; or the node does not tell its addresses.
+pub(super) fn refuse_services(ports: &[HostPort]) -> Result<(), AgentError> {
+    let Some(first) = ports.first() else {
+        return Ok(());
+    };
+    let look = |source: netdev::Error| AgentError::HostPortLook {
+        port: *first,
+        source: io::Error::other(source),
+    };
+    let mut connection = Connection::open().map_err(look)?;
+    let Some(link) = connection.by_name(SERVICES).map_err(look)? else {
+        return Ok(());
+    };
+    let theirs = connection.addresses(link.ifindex).map_err(look)?;
+    let is_theirs = |port: &&HostPort| {
+        let at = port.only_at();
+        at.is_none_or(|ip| theirs.iter().any(|it| it.ip == ip))
+    };
+    ports.iter().find(is_theirs).map_or(Ok(()), |port| {
+        Err(AgentError::HostPortOfServices {
+            port: *port,
+            link: SERVICES,
+        })
+    })
+}
 
 /// Refuses ports at which a program of the node listens.
 ///

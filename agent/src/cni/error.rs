@@ -171,6 +171,7 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         | AgentError::NetworkTwice { .. }
         | AgentError::GatewayOutside { .. }
         | AgentError::HostPortAddress { .. }
+        | AgentError::HostPortOfServices { .. }
         | AgentError::HostPortReserved { .. }
         | AgentError::Routes { .. }
         | AgentError::NoDefinition { .. }

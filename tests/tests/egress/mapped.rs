@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
-use netdev::{Netns, Route};
+use netdev::{Address, Netns, Route, VethSpec};
 use serde_json::json;
 use testbed::frame::{Ipv4, Ipv6, Marker, checksum, ethernet, icmp6, marker, udp4, udp6};
 use testbed::host::{UPLINK, WORLD, connection};
@@ -359,6 +359,42 @@ fn reserved_ports_and_link_local_addresses_are_refused_and_nothing_is_begun() {
     pod.add_conf(&conf, "eth0")
         .fails_with(2)
         .names(&["17", "16"]);
+    assert_closed(&node);
+    proof::of!("ATT-18d");
+}
+
+/// IPVS has them on a link of the node, without sockets.
+#[test]
+fn ports_of_the_addresses_of_services_are_refused() {
+    const SERVICE: &str = "10.96.0.10";
+    let node = testbed::node!(setup());
+    settle_world(&node);
+    let mut here = connection(node.netns());
+    here.create_veth(&VethSpec::new("kube-ipvs0", "kube-ipvs1"))
+        .expect("a link");
+    let link = here.by_name("kube-ipvs0").expect("a look").expect("a link");
+    let address = Address::new(ip(SERVICE), 32);
+    here.add_address(link.ifindex, address).expect("an address");
+    let pod = node.pod("a");
+    for host_ip in [None, Some("0.0.0.0"), Some(SERVICE)] {
+        let mut ports = mapped();
+        for port in ports.as_array_mut().expect("a list") {
+            port["hostIP"] = json!(host_ip.unwrap_or_default());
+        }
+        let conf = with_ports(&node, "amber", &ports);
+        let failure = pod.add_conf(&conf, "eth0").fails_with(7);
+        failure.names(&["kube-ipvs0", "hostIP"]);
+        assert_closed(&node);
+    }
+    // The address of the node itself is the pod's to ask for.
+    let ports =
+        json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": NODE[0]}]);
+    let port = pod.attach_conf(&with_ports(&node, "amber", &ports), "eth0");
+    let at = SocketAddr::new(own(&port, true), 80);
+    let to = SocketAddr::new(ip(NODE[0]), 8080);
+    tcp(node.host().outside(), to, &port.netns, at).expect("the pod's");
+    pod.detach("amber", "eth0");
+    here.delete(link.ifindex).expect("the link goes");
     assert_closed(&node);
     proof::of!("ATT-18d");
 }

@@ -446,6 +446,13 @@ fn others() -> Vec<Case> {
             AgentError::HostPortAddress { port: host_port() },
         ),
         (
+            "host port of addresses of Services",
+            AgentError::HostPortOfServices {
+                port: host_port(),
+                link: "kube-ipvs0",
+            },
+        ),
+        (
             "host port that the operator keeps",
             AgentError::HostPortReserved {
                 port: host_port(),
