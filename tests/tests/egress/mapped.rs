@@ -363,6 +363,30 @@ fn reserved_ports_and_link_local_addresses_are_refused_and_nothing_is_begun() {
     proof::of!("ATT-18d");
 }
 
+/// The node goes on to translate them to the place of the gateway that is gone.
+#[test]
+fn connections_to_a_gateway_that_is_gone_reach_no_pod_behind_the_next_one() {
+    for is_v4 in [true, false] {
+        let node = testbed::node!(setup());
+        settle_world(&node);
+        let (first, port) = attach(&node, "a", "amber");
+        let asked = ask(node.host().outside(), &port, is_v4);
+        drop(asked.heard);
+        first.detach("amber", "eth0");
+        assert_closed(&node);
+        let (later, port) = attach(&node, "l", "ochre");
+        let heard = socket(&port.netns, SocketAddr::new(own(&port, is_v4), 53));
+        let _ = asked.client.send(b"again");
+        assert_gets_out(&node, &port);
+        assert_silent(&heard, "the later pod heard");
+        drop(heard);
+        assert_mapped(node.host().outside(), &port);
+        later.detach("ochre", "eth0");
+        assert_closed(&node);
+    }
+    proof::of!("ATT-18c");
+}
+
 /// IPVS has them on a link of the node, without sockets.
 #[test]
 fn ports_of_the_addresses_of_services_are_refused() {

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use datapath::{Dispatcher, Hook};
 use host::{ALIAS_PREFIX, attach_dispatcher, silence};
@@ -20,6 +21,12 @@ use super::plan::{
 };
 
 mod sides;
+
+/// Where the search for a free place begins.
+///
+/// The node goes on to translate connections of mapped ports to the place of a gateway that is gone, as long as clients
+/// send. The next gateway knows nothing of them, so it has another place.
+static NEXT: AtomicU16 = AtomicU16::new(0);
 
 /// A gateway that is there.
 struct Found {
@@ -167,12 +174,15 @@ fn make(
         .iter()
         .filter_map(|link| plan::place_of(&link.name))
         .collect();
-    let place = (0..PLACES)
+    let first = NEXT.load(Ordering::Relaxed);
+    let place = (first..PLACES)
+        .chain(0..first)
         .find(|place| !taken.contains(place))
         .ok_or(EgressError::Full {
             network: plan.network,
             max: PLACES,
         })?;
+    NEXT.store((place + 1) % PLACES, Ordering::Relaxed);
     let netns = NamedNetns::create(path).map_err(refused)?.keep();
     reached("egress.namespace");
     let mut pair = |spec: VethSpec| {
