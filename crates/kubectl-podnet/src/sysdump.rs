@@ -39,8 +39,9 @@ const OWN: [&str; 5] = [
     "events",
 ];
 /// Annotations that say which networks a pod wants and has.
-const ANNOTATIONS: [&str; 5] = [
+const ANNOTATIONS: [&str; 6] = [
     "podnet.dev/networks",
+    "podnet.dev/networks-populated",
     "podnet.dev/network-status",
     "k8s.v1.cni.cncf.io/networks",
     "k8s.v1.cni.cncf.io/network-status",

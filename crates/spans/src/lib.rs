@@ -222,7 +222,7 @@ impl Request {
     }
 }
 
-/// Adds a phase that ends now, `now - since` long, to the request that is served here.
+/// Adds a phase that lasted from `since` to `now` to the request served here.
 pub fn phase(name: &'static str, since: Instant, now: Instant) {
     let Some(tracer) = TRACER.get() else { return };
     let context = Context::current();

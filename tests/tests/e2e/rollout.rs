@@ -24,9 +24,9 @@ const NODES: [&str; 2] = [LOADED, "n2"];
 const STREAM: &str =
     "ping -q -i 0.1 $0 & until [ -e /tmp/stop ]; do sleep 0.2; done; kill -INT $!; wait $!";
 
-/// Asks the plugin for its STATUS ten times a second until the file is there, and prints refusals and the count.
+/// Asks the plugin for its STATUS ten times a second until a file is there.
 ///
-/// A kubelet asks every five seconds, so that it may miss the moment without an agent.
+/// Prints refusals and the number of questions. A kubelet asks every five seconds, so that it may miss the moment without an agent.
 const STATUS: &str = "config='{\"cniVersion\": \"1.1.0\", \"name\": \"rollout\", \"type\": \"podnet\", \"fromPod\": true}'; \
     asked=0; rm -f /run/rollout-ends; touch /run/rollout-begins; until [ -e /run/rollout-ends ]; do \
     echo \"$config\" | CNI_COMMAND=STATUS CNI_PATH=/opt/cni/bin /opt/cni/bin/podnet 2>/dev/null || echo; \

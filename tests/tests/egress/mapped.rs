@@ -423,7 +423,7 @@ fn ports_of_the_addresses_of_services_are_refused() {
     proof::of!("ATT-18d");
 }
 
-/// The agent that starts finds one that it cannot set up, with the ports of the agent before it.
+/// A start finds a gateway that cannot be set up, with ports of the agent before.
 #[test]
 fn a_gateway_that_could_not_be_opened_keeps_no_ports_of_pods_that_are_gone() {
     let node = testbed::node!(setup());

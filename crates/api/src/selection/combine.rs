@@ -50,8 +50,10 @@ pub(super) fn read(
     let limit = rules.max_attachments;
     let room = Room { before: 0, limit };
     let mut listed = kep::read(text(pod, &mut all.kep), room, &mut all.kep);
-    // It tells readers what the pod has, and is taken as if it were not there.
+    // It tells readers what the pod has, and is taken as if it were not there. A mark of another network would
+    // let a pod say that it is on that one.
     let populated = pod.annotations.get(POPULATED_ANNOTATION);
+    let populated = populated.filter(|network| **network == rules.default_network);
     if populated.is_some_and(|network| kep::is_populated(&listed, network)) {
         listed.clear();
     }

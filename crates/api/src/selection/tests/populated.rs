@@ -34,13 +34,33 @@ fn a_populated_list_means_what_no_list_means() {
     }
     // A node with another default network has pods without a list on that.
     let moved = SelectionRules {
-        default_network: "blue".to_owned(),
+        node_default: Some("blue".to_owned()),
         ..SelectionRules::default()
     };
     let selection = read_by(&moved, false, &populated).unwrap();
     assert_eq!(shown(&selection), ["PodNetwork blue@eth0*"]);
     assert_eq!(selection.attachments[0].source, Source::Default);
     proof::of!("KEP-DEF-5", "KEP-DEF-7");
+}
+
+/// A pod with a mark of another network is on the one that it lists.
+#[test]
+fn a_forged_mark_does_not_hide_the_network_of_a_pod() {
+    for default in ["default", "blue"] {
+        let rules = SelectionRules {
+            default_network: default.to_owned(),
+            ..SelectionRules::default()
+        };
+        let list = populated_list("isolated");
+        let forged = [
+            (POD_NETWORKS_ANNOTATION, list.as_str()),
+            (POPULATED_ANNOTATION, "isolated"),
+        ];
+        let selection = read_by(&rules, false, &forged).unwrap();
+        assert_eq!(shown(&selection), ["PodNetwork isolated@eth0*"]);
+        assert_ne!(selection.attachments[0].source, Source::Default);
+    }
+    proof::of!("KEP-DEF-7");
 }
 
 /// The mark is an annotation as any other, and everybody can write it.
