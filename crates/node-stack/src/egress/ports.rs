@@ -77,12 +77,14 @@ impl PortsWritten {
     }
 }
 
-/// Mark of the connections of an attachment's ports, in its gateway.
+/// Mark of the connections of an attachment's ports to one of its addresses, in its gateway.
 ///
-/// No later attachment has it: containers have names of many random bits. So connections to a pod that is gone are
+/// No later attachment has it: containers have names of many random bits. Nor has the same one that is made once more
+/// with another address, while another pod has the one before. So connections to a pod that is gone are
 /// known, whatever address and ports a later pod has. FNV-1a, which needs no secret: a pod's author does not choose
 /// the name.
-fn mark_of(name: &str) -> u32 {
+fn mark_of(key: &impl std::fmt::Display, pod: IpAddr) -> u32 {
+    let name = format!("{key} {pod}");
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -100,14 +102,16 @@ pub(super) fn mappings(ledger: &Ledger) -> Mappings {
         if !record.network.egress || record.state == State::Deleting {
             continue;
         }
-        let mark = mark_of(&record.key.to_string());
         for port in &record.host_ports {
             let families: Vec<bool> = port.families(&record.leases).collect();
             for v4 in families {
                 let mut leases = record.leases.iter().map(|lease| lease.address);
                 if let Some(pod) = leases.find(|ip| ip.is_ipv4() == v4) {
-                    let port = *port;
-                    let mapping = Mapping { port, pod, mark };
+                    let mapping = Mapping {
+                        port: *port,
+                        pod,
+                        mark: mark_of(&record.key, pod),
+                    };
                     all.entry(record.network.id).or_default().insert(mapping);
                 }
             }
@@ -361,11 +365,11 @@ mod tests {
 
     use super::*;
 
-    /// Of interface `net1` of container `c1`.
-    const MARK: u32 = 0x055d_f049;
+    /// Of interface `net1` of container `c1`, by address.
+    const MARKS: [(&str, u32); 2] = [("10.0.0.1", 0x4b87_c220), ("fd10::1", 0xc38e_7095)];
 
-    fn mark(container: &str, interface: &str) -> u32 {
-        mark_of(&samples::key(container, interface).to_string())
+    fn mark(container: &str, interface: &str, pod: &str) -> u32 {
+        mark_of(&samples::key(container, interface), pod.parse().unwrap())
     }
 
     fn ledger(ports: &[HostPort]) -> Ledger {
@@ -415,33 +419,40 @@ mod tests {
         ];
         assert_eq!(said(&of_node(&written)), expected);
         let inside = gateway_rules(&written, 7);
-        let mark = MARK;
+        let [v4, v6] = MARKS.map(|(_, mark)| mark);
         let expected = [
-            format!("UDP port 8053 to 10.0.0.1:53 marked {mark:08x}"),
-            format!("UDP port 8053 to [fd10::1]:53 marked {mark:08x}"),
+            format!("UDP port 8053 to 10.0.0.1:53 marked {v4:08x}"),
+            format!("UDP port 8053 to [fd10::1]:53 marked {v6:08x}"),
         ];
         assert_eq!(said(&inside), expected);
         let guards: Vec<String> = inside.guards.iter().map(ToString::to_string).collect();
-        let expected = [
-            format!("pass marked {mark:08x}"),
-            "stop to a translated address".to_owned(),
-        ];
+        let passed = BTreeSet::from([v4, v6]).into_iter();
+        let mut expected: Vec<String> = passed.map(|it| format!("pass marked {it:08x}")).collect();
+        expected.push("stop to a translated address".to_owned());
         assert_eq!(guards, expected);
     }
 
     #[test]
     fn each_attachment_has_a_mark_of_its_own_that_no_restart_changes() {
         let marks: BTreeSet<u32> = (0..1000)
-            .map(|it| mark(&format!("c{it}"), "net1"))
+            .map(|it| mark(&format!("c{it}"), "net1", "10.0.0.1"))
             .collect();
         assert_eq!(marks.len(), 1000);
         assert!(!marks.contains(&0));
-        assert_ne!(mark("c1", "net1"), mark("c1", "net2"));
-        assert_eq!(
-            mark("c1", "net1"),
-            MARK,
-            "an agent that restarts marks as the one before it"
+        let of = |interface, pod| mark("c1", interface, pod);
+        assert_ne!(of("net1", "10.0.0.1"), of("net2", "10.0.0.1"));
+        assert_ne!(
+            of("net1", "10.0.0.1"),
+            of("net1", "10.0.0.2"),
+            "made once more, with another address"
         );
+        for (pod, mark) in MARKS {
+            let is = of("net1", pod);
+            assert_eq!(
+                is, mark,
+                "an agent that restarts marks as the one before it: {is:08x}"
+            );
+        }
     }
 
     #[test]
@@ -464,7 +475,7 @@ mod tests {
         ];
         assert_eq!(said(&of_node(&written)), expected);
         let inside = gateway_rules(&written, 7);
-        let mark = MARK;
+        let mark = MARKS[0].1;
         let expected = format!("UDP port 53 to 10.0.0.1:53 marked {mark:08x}");
         assert_eq!(said(&inside), [expected]);
     }
