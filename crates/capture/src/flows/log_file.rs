@@ -75,12 +75,20 @@ impl LogFile {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
+    let file = OpenOptions::new()
         .read(true)
         .append(true)
         .create(true)
         .mode(MODE)
-        .open(path)
+        .open(path)?;
+    // A write to a pipe blocks when it is not read, and has no size.
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no regular file",
+        ));
+    }
+    Ok(file)
 }
 
 fn ends_a_line(file: &mut File) -> io::Result<bool> {

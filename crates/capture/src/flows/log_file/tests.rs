@@ -1,5 +1,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
 use super::*;
 
 fn read(path: &Path) -> String {
@@ -47,4 +49,16 @@ fn a_file_that_is_moved_away_or_cannot_be_made_is_tried_again() {
     fs::rename(&path, directory.path().join("moved")).unwrap();
     log.append(b"two\n").unwrap();
     assert_eq!(read(&path), "two\n");
+}
+
+#[test]
+fn a_pipe_is_refused_because_its_writer_would_wait_for_a_reader() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flows");
+    let (kind, mode) = (FileType::Fifo, Mode::from_raw_mode(0o600));
+    mknodat(CWD, &path, kind, mode, 0).unwrap();
+    let log = LogFile::new(Place::File(path), 1000);
+    for refused in [log.check(), log.append(b"{}\n")] {
+        assert_eq!(refused.unwrap_err().to_string(), "it is no regular file");
+    }
 }
