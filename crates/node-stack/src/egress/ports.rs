@@ -77,7 +77,7 @@ impl PortsWritten {
     }
 }
 
-/// Mark of the connections of an attachment's ports to one of its addresses, in its gateway.
+/// Mark of connections of an attachment's ports to one of its addresses.
 ///
 /// No later attachment has it: containers have names of many random bits. Nor has the same one that is made once more
 /// with another address, while another pod has the one before. So connections to a pod that is gone are
