@@ -370,6 +370,8 @@ fn connections_to_a_gateway_that_is_gone_reach_no_pod_behind_the_next_one() {
         let node = testbed::node!(setup());
         settle_world(&node);
         let (first, port) = attach(&node, "a", "amber");
+        // Connections try again, the one datagram does not.
+        assert_gets_out(&node, &port);
         let asked = ask(node.host().outside(), &port, is_v4);
         drop(asked.heard);
         first.detach("amber", "eth0");
