@@ -227,8 +227,8 @@ mod tests {
             }
         }
         assert_eq!(
-            reviewers, 2,
-            "one that changes pods and one that refuses them"
+            reviewers, 3,
+            "two that change pods and one that refuses them"
         );
         proof::of!("NRI-01");
     }
