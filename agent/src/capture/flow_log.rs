@@ -8,8 +8,7 @@ use std::io;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use book::record::Attachment;
@@ -21,6 +20,7 @@ use datapath::capture::{FlowTap, Sampler, TapPlace};
 use datapath::{Datapath, DatapathError};
 use netdev::packet_socket;
 use telemetry::chain;
+use tokio::sync::oneshot;
 
 use super::slow;
 use crate::error::AgentError;
@@ -30,6 +30,10 @@ use crate::node::Node;
 const TURN: Duration = Duration::from_millis(250);
 /// Looks after which a port that could not be sampled is tried again.
 const RETRY: u32 = 40;
+/// Changes that wait for the thread, at most.
+///
+/// It takes none while a write blocks, and each new port that waits has four descriptors.
+const CHANGES: usize = 32;
 /// Time that the last lines have.
 const LAST: Duration = Duration::from_secs(2);
 
@@ -98,8 +102,9 @@ pub struct FlowLog {
     sampler: Arc<Sampler>,
     one_of: u32,
     counted: Arc<Counted>,
-    changes: Sender<Change>,
-    thread: JoinHandle<()>,
+    changes: SyncSender<Change>,
+    /// The thread has ended; an error without a value when it died.
+    ended: oneshot::Receiver<()>,
 }
 
 /// Ports that the thread has, and those that it could not get.
@@ -108,6 +113,8 @@ struct Known {
     sampled: HashMap<Identity, u64>,
     failed: HashSet<Identity>,
     next: u64,
+    /// The thread takes no changes.
+    is_stuck: bool,
 }
 
 /// A port is another one when its interface is.
@@ -145,18 +152,23 @@ impl FlowLog {
             interval: Duration::from_secs(options.interval),
         };
         let counted = Arc::new(Counted::default());
-        let (changes, changed) = channel();
+        let (changes, changed) = sync_channel(CHANGES);
+        let (end, ended) = oneshot::channel();
         let thread = std::thread::Builder::new().name("podnet-flows".to_owned());
         let numbers = Arc::clone(&counted);
-        let thread = thread
-            .spawn(move || flows::run(&settings, &changed, &log, &numbers))
+        thread
+            .spawn(move || {
+                flows::run(&settings, &changed, &log, &numbers);
+                // The agent may have ceased to wait.
+                let _ = end.send(());
+            })
             .map_err(|source| FlowLogError::Thread { source })?;
         Ok(Some(Self {
             sampler,
             one_of: options.one_of,
             counted,
             changes,
-            thread,
+            ended,
         }))
     }
 
@@ -199,17 +211,27 @@ impl FlowLog {
         let gone = known.sampled.iter().filter(|(it, _)| !live.contains(it));
         let gone: Vec<_> = gone.map(|(it, number)| (it.clone(), *number)).collect();
         for (identity, number) in gone {
-            known.sampled.remove(&identity);
-            // The thread ends only after this.
-            let _ = self.changes.send(Change::Close(number));
+            // What found no room is said again in the next turn.
+            if self.changes.try_send(Change::Close(number)).is_ok() {
+                known.sampled.remove(&identity);
+            }
         }
+        if known.is_stuck && !may_retry {
+            return;
+        }
+        known.is_stuck = false;
         for record in new {
             let identity = identity(&record);
             match self.open(node, &record, known.next).await {
                 Ok(Some(port)) => {
                     // Before it is said to be sampled: none of its frames passes the tap by then.
                     slow(node, &record, true).await;
-                    let _ = self.changes.send(Change::Open(Box::new(port)));
+                    let open = Change::Open(Box::new(port));
+                    if self.changes.try_send(open).is_err() {
+                        known.is_stuck = true;
+                        tracing::warn!(attachment = %record.key, "the flow log takes no more ports, because its lines are not written: see that the reader of stdout reads, or that the disk of --flow-log answers");
+                        return;
+                    }
                     known.failed.remove(&identity);
                     known.sampled.insert(identity, known.next);
                     known.next += 1;
@@ -282,10 +304,11 @@ impl FlowLog {
     /// Ends it: the samples that are there are written.
     pub async fn end(self) {
         drop(self.changes);
-        let ended = tokio::task::spawn_blocking(move || self.thread.join());
-        match tokio::time::timeout(LAST, ended).await {
-            Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(_)) | Err(_)) => {
+        // Not joined: a thread that writes to a pipe without a reader ends with the process only, and the runtime
+        // would wait for a task that joins it.
+        match tokio::time::timeout(LAST, self.ended).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => {
                 tracing::error!("the flow log died, its last lines are lost");
             }
             Err(_) => {

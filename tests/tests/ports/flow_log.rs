@@ -1,5 +1,7 @@
 //! Test the flow log of ports of every type: counts, verdicts and limits.
 
+use std::io::Write as _;
+
 use serde_json::Value;
 use testbed::capture::Capture;
 use testbed::flow_log::FlowLog;
@@ -220,6 +222,44 @@ fn the_flow_log_states_the_rate_that_it_samples_by() {
         );
     }
     assert!(sum(&flows, "samples") < sent, "not every frame is a sample");
+}
+
+/// True while the thread of the flow log waits for a reader of its pipe.
+fn is_blocked(node: &Node) -> bool {
+    let tasks = format!("/proc/{}/task", node.agent_pid().as_raw_nonzero());
+    let tasks = std::fs::read_dir(tasks).expect("the agent lives");
+    let read = |task: &std::path::Path, file: &str| {
+        std::fs::read_to_string(task.join(file)).unwrap_or_default()
+    };
+    let mut tasks = tasks.map(|task| task.expect("an entry").path());
+    tasks.any(|task| {
+        read(&task, "comm").trim() == "podnet-flows" && read(&task, "wchan").contains("pipe_write")
+    })
+}
+
+/// Neither pods nor the end of the agent wait for a reader of the flow log.
+#[test]
+fn a_reader_of_stdout_that_does_not_read_costs_lines_and_a_bounded_number_of_ports() {
+    let node = testbed::node!();
+    node.terminate();
+    let (_unread, mut stdout) = std::io::pipe().expect("a pipe");
+    // As large as a pipe is.
+    stdout.write_all(&[b'.'; 65_536]).expect("filled");
+    let on = ["--flow-log", "-", "--flow-sample", "1"];
+    node.start_agent_writing_to(stdout, &[&on[..], &["--flow-interval", "1"]].concat());
+    let pods = ["one", "two"].map(|name| node.pod(name));
+    let [one, two] = [&pods[0], &pods[1]].map(|pod| pod.attach("blue", "net1"));
+    FlowLog::wait_for_ports(&node, 2);
+    send(&one, &two, 1);
+    wait::until_true("a write to block", || is_blocked(&node));
+    let more: Vec<_> = (0..40).map(|n| node.pod(&format!("more-{n}"))).collect();
+    let more: Vec<_> = more.iter().map(|pod| pod.attach("blue", "net1")).collect();
+    wait::until_true("the flow log to take no more ports", || {
+        node.log().contains("the flow log takes no more ports")
+    });
+    assert!(taps(&node) <= 2 + 32 + 1, "{}", taps(&node));
+    send(&one, &more[39], 1);
+    assert!(node.terminate().success(), "{}", node.log());
 }
 
 /// Packet sockets of the node's namespace.

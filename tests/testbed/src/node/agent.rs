@@ -1,6 +1,6 @@
 //! The agent's process: its start in the node's namespace, and the ways it can end.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -28,6 +28,15 @@ impl Node {
         self.wait_ready();
     }
 
+    /// Starts the agent with this stdout, and waits until it is ready.
+    ///
+    /// # Panics
+    /// As [`Self::start_agent`].
+    pub fn start_agent_writing_to(&self, stdout: impl Into<Stdio>, args: &[&str]) {
+        self.spawn_agent_writing_to(stdout.into(), args, &[]);
+        self.wait_ready();
+    }
+
     /// Starts an agent that aborts at a point, and waits until it is ready.
     ///
     /// # Panics
@@ -46,13 +55,20 @@ impl Node {
     }
 
     fn spawn_agent(&self, args: &[&str], env: &[(&str, &str)]) {
-        let mut agent = self.agent.lock().expect("no test thread panicked");
-        assert!(agent.is_none(), "the agent runs already");
-        let log = OpenOptions::new()
+        self.spawn_agent_writing_to(self.open_log().into(), args, env);
+    }
+
+    fn open_log(&self) -> File {
+        OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.path("agent.log"))
-            .expect("a log file");
+            .expect("a log file")
+    }
+
+    fn spawn_agent_writing_to(&self, stdout: Stdio, args: &[&str], env: &[(&str, &str)]) {
+        let mut agent = self.agent.lock().expect("no test thread panicked");
+        assert!(agent.is_none(), "the agent runs already");
         let mut command = Command::new(&self.binaries.agent);
         command
             .arg("run")
@@ -69,8 +85,8 @@ impl Node {
             .envs(self.setup.env.iter().cloned())
             .envs(env.iter().copied())
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a log file"))
-            .stderr(log);
+            .stdout(stdout)
+            .stderr(self.open_log());
         // The child gets the namespace of the thread that makes it.
         let child = self.netns().run_in(|| command.spawn());
         let child = child.expect("the node's namespace can be entered");
