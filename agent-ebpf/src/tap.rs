@@ -101,12 +101,7 @@ pub fn flow_pod_end(ctx: SkBuffContext) -> i64 {
 #[socket_filter]
 #[inline(always)]
 pub fn flow_both(ctx: SkBuffContext) -> i64 {
-    let direction = if is_outgoing(&ctx) {
-        TAP_TO_POD
-    } else {
-        TAP_FROM_POD
-    };
-    sample(&ctx, direction);
+    sample(&ctx, direction(&ctx));
     DROP
 }
 
@@ -217,13 +212,18 @@ pub fn tap_pod_end(ctx: SkBuffContext) -> i64 {
 #[socket_filter]
 #[inline(always)]
 pub fn tap_both(ctx: SkBuffContext) -> i64 {
-    let direction = if is_outgoing(&ctx) {
+    show(&ctx, direction(&ctx));
+    DROP
+}
+
+/// Returns the direction of a frame at an interface of the node.
+#[inline(always)]
+fn direction(ctx: &SkBuffContext) -> u32 {
+    if is_outgoing(ctx) {
         TAP_TO_POD
     } else {
         TAP_FROM_POD
-    };
-    show(&ctx, direction);
-    DROP
+    }
 }
 
 #[inline(always)]

@@ -73,7 +73,7 @@ pub async fn serve(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>)
         Err(error) => refuse(&error, command, version, number),
     };
     node.metrics.request(command.as_str(), code, elapsed);
-    exported.end(match &reply {
+    exported.end(|| match &reply {
         Reply::Error(error) => Some((code, Shortened(&error.msg, LOG_BYTES).to_string())),
         _ => None,
     });

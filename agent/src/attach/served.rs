@@ -121,6 +121,7 @@ mod tests {
         let refused = refuse_served(&[elsewhere]);
         assert!(matches!(refused, Err(AgentError::HostPortAddress { .. })));
     }
+
     #[test]
     fn an_address_that_the_node_does_not_have_is_refused_in_both_families() {
         for ip in ["198.51.100.77", "2001:db8::77"] {

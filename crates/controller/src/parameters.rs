@@ -2,7 +2,8 @@
 //!
 //! It says whether podnet reads the object, and how many objects name it. Nothing depends on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use api::{
     AttachmentParameters, FieldErrors, GROUP, Kind, ParametersRef, ParametersStatus,
@@ -33,7 +34,7 @@ pub struct Steps {
 pub fn steps(view: &View, now: Timestamp) -> Steps {
     let users = users(view);
     let networks = view.network_parameters.iter();
-    let networks = networks.filter_map(|object: &std::sync::Arc<PodNetworkParameters>| {
+    let networks = networks.filter_map(|object: &Arc<PodNetworkParameters>| {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let valid = api::network(name, &object.spec).map(drop);
         step(
@@ -45,7 +46,7 @@ pub fn steps(view: &View, now: Timestamp) -> Steps {
         )
     });
     let attachments = view.attachment_parameters.iter();
-    let attachments = attachments.filter_map(|object: &std::sync::Arc<AttachmentParameters>| {
+    let attachments = attachments.filter_map(|object: &Arc<AttachmentParameters>| {
         let valid = api::attachment_request(&object.spec).map(drop);
         step(
             &object.metadata,
@@ -65,7 +66,7 @@ pub fn steps(view: &View, now: Timestamp) -> Steps {
 fn users(view: &View) -> BTreeMap<Key, i64> {
     let mut users = BTreeMap::new();
     let mut count = |references: &[ParametersRef], kind: Kind, namespace: &str| {
-        let named: std::collections::BTreeSet<&str> = references
+        let named: BTreeSet<&str> = references
             .iter()
             .filter(|it| it.group == GROUP && it.kind == kind.as_str())
             .filter(|it| {

@@ -211,10 +211,10 @@ impl Request {
     }
 
     /// Ends the span; a request that was refused says why.
-    pub fn end(self, refusal: Option<(u32, String)>) {
+    pub fn end(self, refusal: impl FnOnce() -> Option<(u32, String)>) {
         let Some(context) = self.0 else { return };
         let span = context.span();
-        if let Some((code, reason)) = refusal {
+        if let Some((code, reason)) = refusal() {
             span.set_attribute(KeyValue::new("cni.code", i64::from(code)));
             span.set_status(Status::error(reason));
         }

@@ -86,7 +86,7 @@ async fn a_collector_gets_requests_with_their_phases_and_none_that_the_caller_do
         })
         .await;
     phase("of no request", begun, Instant::now());
-    request.end(Some((7, "there is no network blue".to_owned())));
+    request.end(|| Some((7, "there is no network blue".to_owned())));
     // What is left goes out at the end of the process.
     tokio::task::spawn_blocking(move || drop(exporting))
         .await

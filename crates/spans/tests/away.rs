@@ -29,7 +29,7 @@ async fn a_collector_that_is_away_costs_spans_which_are_counted() {
             }
         })
         .await;
-    request.end(None);
+    request.end(|| None);
     // What waits is dropped when the collector has not taken it, batch by batch.
     while counts().dropped < 5001 {
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -27,7 +27,7 @@ use super::copies::Copies;
 use super::downward;
 use super::facts::Facts;
 use super::inject::{self, Injection};
-use super::intake::Intake;
+use super::intake::{Intake, Room};
 use super::keeper::Readiness;
 use super::lookup::{AskError, Lookup, OPEN_MAX};
 use super::metrics::{Hook, Metrics, Timer};
@@ -92,6 +92,16 @@ struct Mutation {
 }
 
 impl Reviewer {
+    /// Reads a review, and the room that it takes up.
+    ///
+    /// # Errors
+    /// With the answer when there is no room, or when it is no review of a pod.
+    async fn admit(&self, request: Request) -> Result<(AdmissionRequest<Pod>, Room), Response> {
+        let (review, room) = self.intake.take(request).await?.apart();
+        let request = review.try_into().map_err(|_| not_a_request())?;
+        Ok((request, room))
+    }
+
     pub(super) fn new(
         client: Client,
         copies: Arc<Copies>,
@@ -256,13 +266,9 @@ pub(super) async fn serve_reviews(
 }
 
 async fn validate_pods(State(reviewer): State<Reviewer>, request: Request) -> Response {
-    let taken = match reviewer.intake.take(request).await {
-        Ok(taken) => taken,
+    let (request, _room) = match reviewer.admit(request).await {
+        Ok(admitted) => admitted,
         Err(refusal) => return refusal,
-    };
-    let (review, _room) = taken.apart();
-    let Ok(request): Result<AdmissionRequest<Pod>, _> = review.try_into() else {
-        return not_a_request();
     };
     let timer = reviewer.metrics.start(Hook::Validate);
     let (response, outcome) = match reviewer.validate(&request).await {
@@ -281,13 +287,9 @@ async fn validate_pods(State(reviewer): State<Reviewer>, request: Request) -> Re
 }
 
 async fn mutate_pods(State(reviewer): State<Reviewer>, request: Request) -> Response {
-    let taken = match reviewer.intake.take(request).await {
-        Ok(taken) => taken,
+    let (request, _room) = match reviewer.admit(request).await {
+        Ok(admitted) => admitted,
         Err(refusal) => return refusal,
-    };
-    let (review, _room) = taken.apart();
-    let Ok(request): Result<AdmissionRequest<Pod>, _> = review.try_into() else {
-        return not_a_request();
     };
     let timer = reviewer.metrics.start(Hook::Mutate);
     let mut response = AdmissionResponse::from(&request);
@@ -325,13 +327,9 @@ async fn mutate_pods(State(reviewer): State<Reviewer>, request: Request) -> Resp
 
 /// Writes the network of a pod that lists none into its list.
 async fn populate_pods(State(reviewer): State<Reviewer>, request: Request) -> Response {
-    let taken = match reviewer.intake.take(request).await {
-        Ok(taken) => taken,
+    let (request, _room) = match reviewer.admit(request).await {
+        Ok(admitted) => admitted,
         Err(refusal) => return refusal,
-    };
-    let (review, _room) = taken.apart();
-    let Ok(request): Result<AdmissionRequest<Pod>, _> = review.try_into() else {
-        return not_a_request();
     };
     let timer = reviewer.metrics.start(Hook::Populate);
     let default = reviewer.injections.default_network.as_deref();

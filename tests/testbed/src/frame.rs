@@ -7,7 +7,7 @@ mod ipv4;
 mod ipv6;
 mod reflect;
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use agent_common::addr::MacAddr;
@@ -19,6 +19,28 @@ pub use self::ipv6::{
 };
 
 pub use self::reflect::{has_udp_checksum, reflect};
+
+/// Returns an address for a header of IPv4.
+///
+/// # Panics
+/// If it is another one.
+pub fn v4(ip: IpAddr) -> Ipv4Addr {
+    match ip {
+        IpAddr::V4(ip) => ip,
+        IpAddr::V6(_) => unreachable!("an IPv4 address"),
+    }
+}
+
+/// Returns an address for a header of IPv6.
+///
+/// # Panics
+/// If it is another one.
+pub fn v6(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V6(ip) => ip,
+        IpAddr::V4(_) => unreachable!("an IPv6 address"),
+    }
+}
 
 /// Bytes that occur in no other frame of the run.
 pub type Marker = [u8; 12];

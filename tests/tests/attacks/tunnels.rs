@@ -3,13 +3,13 @@
 //! They are UDP to the tunnel port of a node. The table of the node drops them, whatever program or
 //! other table has let them pass; so each is sent by a way on which nothing but the table can.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use agent_common::addr::MacAddr;
 use netdev::{AddrGenMode, Address, LinkChange, Netfilter, Netns, Route, VethSpec};
 use tempfile::TempDir;
 use testbed::frame::{
-    IPV4_MF, Ipv4, Ipv6, Marker, ethernet, extension, fragment_header, marker, udp4, udp6,
+    IPV4_MF, Ipv4, Ipv6, Marker, ethernet, extension, fragment_header, marker, udp4, udp6, v4, v6,
 };
 use testbed::host::connection;
 use testbed::{Fabric, Network, Node, Port, Setup, Tap, nat, traffic, wait};
@@ -27,20 +27,6 @@ const SERVICE: &str = "198.51.100.9:53";
 
 fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
-}
-
-fn v4(ip: IpAddr) -> Ipv4Addr {
-    match ip {
-        IpAddr::V4(ip) => ip,
-        IpAddr::V6(_) => unreachable!("an IPv4 address"),
-    }
-}
-
-fn v6(ip: IpAddr) -> Ipv6Addr {
-    match ip {
-        IpAddr::V6(ip) => ip,
-        IpAddr::V4(_) => unreachable!("an IPv6 address"),
-    }
 }
 
 /// Two nodes with a network between them; networks of node 1 leave by its stack.

@@ -1,12 +1,12 @@
 //! Test what connections of mapped ports carry, and what others make of them.
 
 use std::cell::RefCell;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use netdev::{Address, Netns, Route, VethSpec};
 use serde_json::json;
-use testbed::frame::{Ipv4, Ipv6, Marker, checksum, ethernet, icmp6, marker, udp4, udp6};
+use testbed::frame::{Ipv4, Ipv6, Marker, checksum, ethernet, icmp6, marker, udp4, udp6, v4, v6};
 use testbed::host::{UPLINK, WORLD, connection};
 use testbed::talk::tcp;
 use testbed::tap::contains;
@@ -49,20 +49,6 @@ fn assert_silent(socket: &UdpSocket, what: &str) {
     socket.set_nonblocking(false).expect("a setting");
     let is_empty = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
     assert!(got.as_ref().is_err_and(is_empty), "{what}: {got:?}");
-}
-
-fn v4(ip: IpAddr) -> Ipv4Addr {
-    match ip {
-        IpAddr::V4(ip) => ip,
-        IpAddr::V6(_) => unreachable!("an IPv4 address"),
-    }
-}
-
-fn v6(ip: IpAddr) -> Ipv6Addr {
-    match ip {
-        IpAddr::V6(ip) => ip,
-        IpAddr::V4(_) => unreachable!("an IPv6 address"),
-    }
 }
 
 /// Also where its port leads to the same port of its container.

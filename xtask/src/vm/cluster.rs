@@ -72,7 +72,7 @@ fn quoted(word: &str) -> String {
 }
 
 fn test(version: &str, command: &str, tally: &mut Tally) -> Result<()> {
-    install::apt(&["qemu-system-x86".to_owned(), "busybox-static".to_owned()])?;
+    super::tools()?;
     let kernel = kernel::fetch(version)?;
     let initramfs = initramfs::of_cluster(&kernel, command)?;
     let server = Server::start(&kernel.dir)?;
