@@ -266,7 +266,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
                 None => return Ok(()),
             }
         };
-        self.tables.reconcile(record.network.id)?;
+        self.tables.reconcile_port(&record)?;
         self.ports.unmake(&record).await?;
         if !record.host_ports.is_empty() {
             // Before its addresses are free: the next pod that has one gets none of these connections.
@@ -351,7 +351,7 @@ fn go_live(
         ..record
     };
     book.ledger().set_live(&added);
-    tables.reconcile(added.network.id)?;
+    tables.reconcile_port(&added)?;
     reached("add.live");
     let saved = book.submit(&added)?;
     Ok((added, saved))

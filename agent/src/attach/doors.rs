@@ -154,11 +154,11 @@ pub trait Tables: Send + Sync + 'static {
     /// As there.
     fn reset_port_counters(&self, port_id: u16) -> Result<(), DatapathError>;
 
-    /// [`Reconciler::reconcile`].
+    /// [`Reconciler::reconcile_port`].
     ///
     /// # Errors
     /// As there.
-    fn reconcile(&self, network: u32) -> Result<(), DatapathError>;
+    fn reconcile_port(&self, record: &Attachment) -> Result<(), DatapathError>;
 
     /// [`Reconciler::reconcile_everything`].
     ///
@@ -332,8 +332,8 @@ impl Tables for Reconciler {
         self.reset_port_counters(port_id)
     }
 
-    fn reconcile(&self, network: u32) -> Result<(), DatapathError> {
-        self.reconcile(network)
+    fn reconcile_port(&self, record: &Attachment) -> Result<(), DatapathError> {
+        self.reconcile_port(record)
     }
 
     fn reconcile_everything(&self) -> Result<(), DatapathError> {

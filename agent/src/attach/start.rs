@@ -243,7 +243,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
             return;
         };
         tracing::info!(attachment = %record.key, interface = %record.host.name, "the link of the attachment is gone: its port leaves the tables");
-        if let Err(error) = self.tables.reconcile(record.network.id) {
+        if let Err(error) = self.tables.reconcile_port(&record) {
             tracing::error!(%error, "the tables could not be updated after a link had gone; the audit tries again");
         }
     }

@@ -69,6 +69,8 @@ struct Usage {
     ips: HashSet<IpAddr>,
     macs: HashSet<MacAddr>,
     keys: BTreeSet<AttachmentKey>,
+    /// What attachments were made with, each once, with the number of these attachments.
+    facts: Vec<(NetworkFacts, usize)>,
 }
 
 /// The book of the node.
@@ -77,9 +79,11 @@ pub struct Ledger {
     max_ports: u16,
     generations: u64,
     entries: BTreeMap<AttachmentKey, Entry>,
-    usage: HashMap<u32, Usage>,
+    usage: BTreeMap<u32, Usage>,
     ids: BTreeMap<String, u32>,
     ports: BTreeSet<u16>,
+    /// The rest of the ports there can be.
+    free_ports: BTreeSet<u16>,
     allocators: HashMap<String, (Vec<Subnet>, Allocator)>,
     /// Shares of this node, by network; none where there are no other nodes.
     shares: Option<HashMap<String, Share>>,
@@ -100,9 +104,10 @@ impl Ledger {
             max_ports,
             generations: 0,
             entries: BTreeMap::new(),
-            usage: HashMap::new(),
+            usage: BTreeMap::new(),
             ids: BTreeMap::new(),
             ports: BTreeSet::new(),
+            free_ports: (0..max_ports).collect(),
             allocators: HashMap::new(),
             shares: None,
             own: None,
@@ -175,6 +180,14 @@ impl Ledger {
     pub fn live_networks(&self) -> BTreeSet<u32> {
         let live = self.entries.values().filter(|entry| entry.live);
         live.map(|entry| entry.record.network.id).collect()
+    }
+
+    /// Facts of the networks with attachments, in whatever state, in order of their numbers.
+    ///
+    /// A network is there more than once when it was changed between its attachments.
+    pub fn networks(&self) -> impl Iterator<Item = &NetworkFacts> {
+        let facts = self.usage.values().flat_map(|usage| &usage.facts);
+        facts.map(|(facts, _)| facts)
     }
 
     /// The number of a network, if it has one.
@@ -436,12 +449,19 @@ impl Ledger {
         };
         let record = entry.record;
         self.ports.remove(&record.port_id);
+        if record.port_id < self.max_ports {
+            self.free_ports.insert(record.port_id);
+        }
         if let Some(usage) = self.usage.get_mut(&record.network.id) {
             usage.keys.remove(key);
             usage.macs.remove(&record.mac);
             for lease in &record.leases {
                 usage.ips.remove(&lease.address);
             }
+            if let Some((_, count)) = usage.facts.iter_mut().find(|(it, _)| *it == record.network) {
+                *count -= 1;
+            }
+            usage.facts.retain(|(_, count)| *count > 0);
         }
         self.tell();
     }
@@ -453,7 +473,12 @@ impl Ledger {
         usage
             .ips
             .extend(record.leases.iter().map(|lease| lease.address));
+        match usage.facts.iter_mut().find(|(it, _)| *it == record.network) {
+            Some((_, count)) => *count += 1,
+            None => usage.facts.push((record.network.clone(), 1)),
+        }
         self.ports.insert(record.port_id);
+        self.free_ports.remove(&record.port_id);
         let since = std::time::Instant::now();
         self.generations += 1;
         let generation = self.generations;

@@ -404,8 +404,7 @@ impl UplinkNetworks {
     fn networks_on_wires(&self) -> Vec<NetworkFacts> {
         let ledger = self.book.ledger();
         let mut networks: BTreeMap<u32, &NetworkFacts> = BTreeMap::new();
-        for entry in ledger.entries() {
-            let facts = &entry.record.network;
+        for facts in ledger.networks() {
             if facts.wire.is_some() {
                 networks.entry(facts.id).or_insert(facts);
             }

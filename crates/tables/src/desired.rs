@@ -69,11 +69,9 @@ pub(super) fn own<'a>(
             entries
                 .fdb
                 .insert(FdbKey::new(network, attachment.mac), endpoint);
-            if !attachment.network.addressless() {
-                let ip = mapped(attachment.mac.link_local().into());
-                entries
-                    .endpoints
-                    .insert(EndpointKey { network, ip }, endpoint);
+            if let Some(ip) = link_local(attachment).map(mapped) {
+                let key = EndpointKey { network, ip };
+                entries.endpoints.insert(key, endpoint);
             }
             flooded.push(attachment.host.ifindex);
         }
@@ -101,18 +99,9 @@ pub(super) fn own<'a>(
     }
     // In order of age, so that a newcomer changes the last chunk only.
     flooded.sort_unstable();
-    for (chunk, members) in (0..).zip(flooded.chunks(FLOOD_CHUNK)) {
-        let mut ports = FloodPorts {
-            count: 0,
-            total: total_of(chunk, flooded.len()),
-            ifindexes: [0; FLOOD_CHUNK],
-        };
-        for (slot, ifindex) in ports.ifindexes.iter_mut().zip(members) {
-            *slot = *ifindex;
-            ports.count += 1;
-        }
-        entries.flood.insert(FloodKey { network, chunk }, ports);
-    }
+    entries
+        .flood
+        .extend(flood(network, 0, &flooded, flooded.len()));
     (entries, spans)
 }
 
@@ -131,8 +120,39 @@ pub(super) fn guard_tunnels(entries: &mut Entries, tunnel_port: u16) {
     }
 }
 
+/// The link-local address at which an attachment is found by its network.
+pub(super) fn link_local(attachment: &Attachment) -> Option<IpAddr> {
+    let network = &attachment.network;
+    let has = !network.routed && !network.addressless();
+    has.then(|| attachment.mac.link_local().into())
+}
+
+/// Divides ports in order of age into chunks, of which the first has this number.
+///
+/// `all` is how many ports there are, with those of earlier chunks.
+pub(super) fn flood(
+    network: u32,
+    first: u32,
+    ifindexes: &[u32],
+    all: usize,
+) -> impl Iterator<Item = (FloodKey, FloodPorts)> {
+    let chunks = (first..).zip(ifindexes.chunks(FLOOD_CHUNK));
+    chunks.map(move |(chunk, members)| {
+        let mut ports = FloodPorts {
+            count: 0,
+            total: total_of(chunk, all),
+            ifindexes: [0; FLOOD_CHUNK],
+        };
+        for (slot, ifindex) in ports.ifindexes.iter_mut().zip(members) {
+            *slot = *ifindex;
+            ports.count += 1;
+        }
+        (FloodKey { network, chunk }, ports)
+    })
+}
+
 /// How many there are in all chunks, which the first one says.
-fn total_of(chunk: u32, all: usize) -> u16 {
+pub(super) fn total_of(chunk: u32, all: usize) -> u16 {
     if chunk == 0 {
         u16::try_from(all).unwrap_or(u16::MAX)
     } else {

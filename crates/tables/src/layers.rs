@@ -8,12 +8,15 @@ use std::sync::Arc;
 use datapath::Entries;
 
 use super::beyond::{Beyond, is_far};
+use super::delta::{Basis, Keys};
 
 /// The entries of one network.
 #[derive(Debug, Default)]
 pub(super) struct Layers {
     pub(super) own: Entries,
     pub(super) beyond: Arc<Beyond>,
+    /// None when `own` was read from the maps, or when ports are not apart in it.
+    pub(super) basis: Option<Basis>,
 }
 
 /// Differences between two sets of entries, before and after.
@@ -88,6 +91,26 @@ impl Layers {
     }
 }
 
+impl Layers {
+    /// Puts `new` in the place of this node's entries with these keys, and computes the change of the tables.
+    ///
+    /// No other entry is looked at.
+    pub(super) fn replace(&mut self, old: &Keys, new: Entries) -> Change {
+        let mut change = Change::default();
+        macro_rules! each {
+            ($($table:ident),+) => {$(
+                replaced(
+                    (&mut self.own.$table, &self.beyond.entries.$table),
+                    (&old.$table, new.$table),
+                    (&mut change.old.$table, &mut change.new.$table),
+                );
+            )+};
+        }
+        each!(ports, port_addresses, fdb, endpoints, wires, flood);
+        change
+    }
+}
+
 /// One table in two layers.
 #[derive(Clone, Copy)]
 struct Two<'a, K, V> {
@@ -113,6 +136,27 @@ fn changed<K: Ord + Copy, V: Copy + PartialEq>(
     }
     for key in keys {
         let (before, after) = (old.get(&key), new.get(&key));
+        if before != after {
+            old_part.extend(before.map(|value| (key, value)));
+            new_part.extend(after.map(|value| (key, value)));
+        }
+    }
+}
+
+fn replaced<K: Ord + Copy, V: Copy + PartialEq>(
+    (own, beyond): (&mut BTreeMap<K, V>, &BTreeMap<K, V>),
+    (old, new): (&BTreeSet<K>, BTreeMap<K, V>),
+    (old_part, new_part): (&mut BTreeMap<K, V>, &mut BTreeMap<K, V>),
+) {
+    let keys: BTreeSet<K> = old.iter().chain(new.keys()).copied().collect();
+    let before = keys.iter().map(|key| Two { own: &*own, beyond }.get(key));
+    let before: Vec<Option<V>> = before.collect();
+    for key in old {
+        own.remove(key);
+    }
+    own.extend(new);
+    for (key, before) in keys.into_iter().zip(before) {
+        let after = Two { own: &*own, beyond }.get(&key);
         if before != after {
             old_part.extend(before.map(|value| (key, value)));
             new_part.extend(after.map(|value| (key, value)));
@@ -199,7 +243,12 @@ pub(super) fn by_network(all: Entries) -> BTreeMap<u32, Layers> {
     }
     let layered = networks.into_iter().map(|(network, [own, far])| {
         let beyond = Arc::new(Beyond::new(far, None));
-        (network, Layers { own, beyond })
+        let layers = Layers {
+            own,
+            beyond,
+            basis: None,
+        };
+        (network, layers)
     });
     layered.collect()
 }

@@ -21,7 +21,9 @@ use telemetry::failpoint::{passed, pause};
 use crate::remotes::Remotes;
 
 mod beyond;
+mod delta;
 mod desired;
+mod known;
 mod layers;
 pub mod remotes;
 mod storms;
@@ -31,8 +33,10 @@ mod wires;
 
 use beyond::{Beyond, Source};
 pub use beyond::{Others, Reach};
+use delta::Basis;
 pub use desired::port_of;
-use layers::{Layers, by_network};
+use known::Known;
+use layers::Layers;
 pub use storms::StormOptions;
 use storms::Storms;
 use surroundings::{Surroundings, UnderlayPaths};
@@ -51,8 +55,7 @@ struct Inner {
     datapath: Datapath,
     /// UDP port of the nodes' tunnels.
     tunnel_port: u16,
-    /// By network; an error leaves none, and the next call reads the maps again.
-    current: Option<BTreeMap<u32, Layers>>,
+    known: Known,
     /// Numbers of other nodes, once they were read.
     numbers: Option<Numbers>,
     storms: Storms,
@@ -78,7 +81,7 @@ impl Reconciler {
                 Inner {
                     datapath,
                     tunnel_port,
-                    current: None,
+                    known: Known::default(),
                     numbers: None,
                     storms: Storms::new(storms),
                 },
@@ -113,6 +116,34 @@ impl Reconciler {
         Ok(())
     }
 
+    /// Brings the entries of one attachment up to the book, in whatever state it is there.
+    ///
+    /// Those of other attachments are not looked at, so that the costs do not grow with their number. Where
+    /// anything else of the network may be new, this is [`Self::reconcile`].
+    ///
+    /// # Errors
+    /// As for [`Self::reconcile`].
+    pub fn reconcile_port(&self, record: &Attachment) -> Result<(), DatapathError> {
+        let network = record.network.id;
+        self.surroundings.prepare(network);
+        let mut inner = self.lock();
+        let others = self.others(&inner, network);
+        pause("tables.read");
+        let wanted = {
+            let ledger = self.book.ledger();
+            let entry = ledger.get(&record.key).filter(|entry| entry.live);
+            let now = entry.map(|entry| &entry.record);
+            // The key may be another attachment's by now, which says so itself.
+            now.filter(|it| it.network.id == network && it.port_id == record.port_id)
+                .cloned()
+        };
+        if !inner.update_port(network, record.port_id, wanted.as_ref(), &others)? {
+            inner.update(network, self.book.ledger().live_on(network), &others)?;
+        }
+        passed("tables.written");
+        Ok(())
+    }
+
     /// Has XDP give a port of a network no frames, or do so again.
     ///
     /// # Errors
@@ -137,7 +168,7 @@ impl Reconciler {
     /// As for [`Self::reconcile`].
     pub fn reconcile_everything(&self) -> Result<(), DatapathError> {
         let mut inner = self.lock();
-        inner.current = None;
+        inner.known.forget();
         let mut networks: BTreeSet<u32> = inner.current()?.keys().copied().collect();
         networks.extend(self.book.ledger().live_networks());
         for network in networks {
@@ -401,15 +432,37 @@ impl Inner {
         attachments: impl Iterator<Item = &'a Attachment>,
         others: &Others,
     ) -> Result<(), DatapathError> {
-        let (mut own, facts) = desired::own(network, attachments, others);
+        let attachments: Vec<&Attachment> = attachments.collect();
+        let (mut own, facts) = desired::own(network, attachments.iter().copied(), others);
         desired::guard_tunnels(&mut own, self.tunnel_port);
+        let basis = Basis::of(&attachments, others, &own);
         let known = self.current()?.get(&network);
         let known = known.map_or_else(Arc::default, |it| Arc::clone(&it.beyond));
         let beyond = match facts {
             Some(facts) => self.beyond(facts, others, &known)?,
             None => Arc::default(),
         };
-        self.apply(network, Layers { own, beyond })
+        let wanted = Layers { own, beyond, basis };
+        let maps = self.datapath.tables();
+        self.known.write(maps, network, wanted)?;
+        self.settle(network)
+    }
+
+    /// Writes the entries of one port; false when all of the network are to be written instead.
+    fn update_port(
+        &mut self,
+        network: u32,
+        port_id: u16,
+        wanted: Option<&Attachment>,
+        others: &Others,
+    ) -> Result<bool, DatapathError> {
+        let change =
+            |layers: &mut Layers| delta::of_port(layers, port_id, wanted, others, self.tunnel_port);
+        let maps = self.datapath.tables();
+        if !self.known.write_change(maps, network, change)? {
+            return Ok(false);
+        }
+        self.settle(network).map(|()| true)
     }
 
     /// Returns the entries of members on other nodes; `known` ones if nothing is new.
@@ -457,29 +510,22 @@ impl Inner {
         Ok(done)
     }
 
-    fn apply(&mut self, network: u32, wanted: Layers) -> Result<(), DatapathError> {
-        let mut current = match self.current.take() {
-            Some(current) => current,
-            None => by_network(self.datapath.tables().dump()?),
-        };
-        let change = current.remove(&network).unwrap_or_default().to(&wanted);
-        // `current` is put back only when the maps are known to be as they should.
-        self.datapath.tables().apply(&change.old, &change.new)?;
-        self.storms.look_at(network, &wanted);
-        if !wanted.is_empty() {
-            current.insert(network, wanted);
+    /// Brings storm control up to the tables of a network, which were written.
+    fn settle(&mut self, network: u32) -> Result<(), DatapathError> {
+        let tables = self.datapath.tables();
+        let current = self.known.networks(tables)?;
+        let nothing = Layers::default();
+        self.storms
+            .look_at(network, current.get(&network).unwrap_or(&nothing));
+        let settled = self.storms.settle(current, &mut tables.storm);
+        if settled.is_err() {
+            self.known.forget();
         }
-        let storm = &mut self.datapath.tables().storm;
-        self.storms.settle(&current, storm)?;
-        self.current = Some(current);
-        Ok(())
+        settled
     }
 
     fn current(&mut self) -> Result<&BTreeMap<u32, Layers>, DatapathError> {
-        if self.current.is_none() {
-            self.current = Some(by_network(self.datapath.tables().dump()?));
-        }
-        Ok(self.current.get_or_insert_default())
+        self.known.networks(self.datapath.tables())
     }
 }
 

@@ -375,14 +375,20 @@ impl Tables for FakeTables {
         self.0.call("tables.reset", |_| ()).map_err(no_tables)
     }
 
-    fn reconcile(&self, network: u32) -> Result<(), DatapathError> {
-        let live: BTreeSet<String> = {
+    /// As the real ones, writes no other attachment.
+    fn reconcile_port(&self, record: &Attachment) -> Result<(), DatapathError> {
+        let live = {
             let ledger = self.1.ledger();
-            let live = ledger.live_on(network);
-            live.map(|record| record.key.to_string()).collect()
+            ledger.get(&record.key).is_some_and(|entry| entry.live)
         };
-        let written = self.0.call("tables.reconcile", |things| {
-            things.tables.insert(network, live);
+        let written = self.0.call("tables.port", |things| {
+            let network = things.tables.entry(record.network.id).or_default();
+            let key = record.key.to_string();
+            if live {
+                network.insert(key);
+            } else {
+                network.remove(&key);
+            }
         });
         written.map_err(no_tables)
     }

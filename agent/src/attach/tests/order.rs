@@ -18,13 +18,13 @@ async fn tables_lead_to_a_port_while_it_is_there_and_before_its_pod_can_send() {
             // Before the port counts for its new holder.
             "tables.reset",
             "ports.make",
-            "tables.reconcile",
+            "tables.port",
             "ports.make: pod's end",
             "ports.activate",
         ];
         assert_eq!(added, expected);
         let expected = [
-            "tables.reconcile",
+            "tables.port",
             "ports.unmake",
             // While the addresses are held.
             "reach.withdraw",
@@ -55,7 +55,7 @@ async fn a_start_flips_to_tables_that_are_complete_and_removes_after_that() {
         "ports.repair",
         "reach.mend",
         "tables.activate",
-        "tables.reconcile",
+        "tables.port",
         "ports.unmake",
         "reach.withdraw",
         "reach.release",
@@ -76,10 +76,7 @@ async fn a_port_whose_link_is_gone_goes_out_of_promotions_and_tables_at_once() {
     let ifindex = engine.book.record(&key()).unwrap().host.ifindex;
     scene.kernel.expect(None);
     engine.link_removed(ifindex);
-    assert_eq!(
-        scene.kernel.expect(None),
-        ["ports.lost", "tables.reconcile"]
-    );
+    assert_eq!(scene.kernel.expect(None), ["ports.lost", "tables.port"]);
     let things = scene.kernel.things();
     assert!(things.tables.values().all(BTreeSet::is_empty));
 }
@@ -147,7 +144,7 @@ async fn a_port_whose_record_is_refused_is_never_in_the_tables_and_its_pods_end_
     let calls = scene.kernel.expect(None);
     let made = calls.iter().position(|name| *name == "ports.make").unwrap();
     // It is undone at once.
-    let undone = ["tables.reconcile", "ports.unmake", "reach.withdraw"];
+    let undone = ["tables.port", "ports.unmake", "reach.withdraw"];
     assert_eq!(calls[made + 1..], undone);
 }
 

@@ -13,7 +13,7 @@ impl Ledger {
         if !(1..=LAST_ID).contains(&network.id) {
             return Err(format!("its network has the number {}", network.id));
         }
-        let mut records = self.entries().map(|entry| &entry.record.network);
+        let mut records = self.networks();
         if let Some(other) =
             records.find(|other| (other.id == network.id) != (other.name == network.name))
         {
@@ -44,6 +44,6 @@ impl Ledger {
 
     /// The first port that no attachment has.
     pub fn free_port(&self) -> Option<u16> {
-        (0..self.max_ports).find(|port| !self.ports.contains(port))
+        self.free_ports.first().copied()
     }
 }

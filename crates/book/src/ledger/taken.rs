@@ -9,9 +9,11 @@ impl Ledger {
     ///
     /// Its number or its part of an uplink may be another's already.
     pub(super) fn refuse_changed(&self, facts: &NetworkFacts) -> Result<(), BookError> {
-        let in_use = || self.entries.values().map(|entry| &entry.record.network);
         let network = || facts.name.clone();
-        for other in in_use().filter(|other| other.name == facts.name || other.id == facts.id) {
+        for other in self
+            .networks()
+            .filter(|other| other.name == facts.name || other.id == facts.id)
+        {
             if other.name != facts.name {
                 return Err(BookError::IdTaken {
                     id: facts.id,
@@ -35,7 +37,7 @@ impl Ledger {
                 return Err(BookError::SubnetsChanged { network: network() });
             }
         }
-        refuse_taken(facts, in_use())
+        refuse_taken(facts, self.networks())
     }
 }
 

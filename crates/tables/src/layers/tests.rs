@@ -62,9 +62,9 @@ proptest! {
     ) {
         let [before, after] = own.map(|places| entries(&places, 0));
         let [there, then] = far.map(|places| beyond(&places));
-        let old = Layers { own: before, beyond: there };
+        let old = Layers { own: before, beyond: there, basis: None };
         let then = if same { Arc::clone(&old.beyond) } else { then };
-        let new = Layers { own: after, beyond: then };
+        let new = Layers { own: after, beyond: then, basis: None };
         let change = old.to(&new);
         let mut tables = shown(&old);
         for (key, endpoint) in &change.old.endpoints {
@@ -86,7 +86,7 @@ proptest! {
     fn what_is_read_from_the_maps_is_divided_as_it_was(own in places(), far in places()) {
         let mut far = far;
         far.retain(|last, _| !own.contains_key(last));
-        let written = Layers { own: entries(&own, 0), beyond: beyond(&far) };
+        let written = Layers { own: entries(&own, 0), beyond: beyond(&far), basis: None };
         let mut read = by_network(shown(&written));
         let read = read.remove(&NETWORK).unwrap_or_default();
         prop_assert_eq!(&read.own, &written.own);
@@ -101,6 +101,7 @@ fn who_was_hidden_by_an_attachment_of_this_node_is_found_again_when_that_goes() 
     let with = |own: Places| Layers {
         own: entries(&own, 0),
         beyond: Arc::clone(&far),
+        basis: None,
     };
     let (without, hiding) = (with(Places::new()), with(Places::from([(1, 10)])));
     let coming = without.to(&hiding);

@@ -74,6 +74,21 @@ fn check(ledger: &Ledger) {
         assert_eq!(ledger.usage_of(id), counted);
     }
     assert_eq!(ledger.len(), records.len());
+    let free = (0..MAX_PORTS).find(|port| !ports.contains(port));
+    assert_eq!(ledger.free_port(), free);
+    let mut facts: Vec<&NetworkFacts> = Vec::new();
+    for record in &records {
+        if !facts.contains(&&record.network) {
+            facts.push(&record.network);
+        }
+    }
+    let listed: Vec<&NetworkFacts> = ledger.networks().collect();
+    assert!(facts.iter().all(|it| listed.contains(it)));
+    assert_eq!(
+        listed.len(),
+        facts.len(),
+        "each once, and none that is gone"
+    );
 }
 
 const MAX_PORTS: u16 = 12;
