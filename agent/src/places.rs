@@ -10,12 +10,22 @@ pub struct Places {
     /// Socket the CNI plugin and the commands talk to
     #[arg(long, env = "PODNET_SOCKET", default_value = "/run/podnet/agent.sock")]
     pub socket: PathBuf,
-    /// Directory of the records that survive a restart
+    /// Directory of the records that survive a reboot
+    ///
+    /// Those that a reboot ends are in a directory beside the socket, on a file system in memory.
     #[arg(long, env = "PODNET_STATE_DIR", default_value = "/var/lib/podnet")]
     pub state_dir: PathBuf,
     /// Directory of the pinned programs and maps, on a BPF file system
     #[arg(long, env = "PODNET_BPFFS", default_value = "/sys/fs/bpf/podnet")]
     pub bpffs: PathBuf,
+}
+
+impl Places {
+    /// Directory of the records that a reboot ends.
+    pub fn boot_dir(&self) -> PathBuf {
+        let beside = self.socket.parent().unwrap_or(Path::new("/"));
+        beside.join("records")
+    }
 }
 
 /// Where the runtime keeps CNI's plugins and configurations.

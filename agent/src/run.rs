@@ -206,9 +206,13 @@ async fn build(
     options: &RunOptions,
 ) -> Result<(Arc<Node>, PinDir, Events, Option<FlowLog>), RunError> {
     let state_dir = &options.places.state_dir;
-    std::fs::create_dir_all(state_dir).map_err(file("create", state_dir))?;
+    let boot_dir = options.places.boot_dir();
+    for directory in [state_dir, &boot_dir] {
+        std::fs::create_dir_all(directory).map_err(file("create", directory))?;
+    }
     let database = state_dir.join(book::DATABASE);
-    let store = Store::open(&database).map_err(AgentError::from)?;
+    let store = Store::open_apart(&database, boot_dir.join(book::DATABASE));
+    let store = store.map_err(AgentError::from)?;
     if store.was_repaired() {
         tracing::warn!(database = %database.display(), "the records were damaged and have been mended; the newest may be missing, and what belongs to them on the node is removed");
     }

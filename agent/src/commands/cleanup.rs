@@ -182,6 +182,7 @@ fn cni_files(places: &Places, cni: &CniPlaces) -> Vec<PathBuf> {
 fn own_files(places: &Places) -> Vec<PathBuf> {
     let state = &places.state_dir;
     let mut files = vec![
+        places.boot_dir(),
         state.join(book::DATABASE),
         state.join(book::BOOT_FILE),
         tombstone::directory(&places.socket),

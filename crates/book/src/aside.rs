@@ -49,10 +49,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    const fn table(self) -> Table {
+    const fn tables(self) -> &'static [Table] {
         match self {
-            Self::Attachment => Table::Attachments,
-            Self::Pod => Table::Pods,
+            Self::Attachment => &[Table::Attachments],
+            Self::Pod => &[Table::Pods, Table::PodsOfBoot],
         }
     }
 }
@@ -137,7 +137,9 @@ pub(super) fn check(bad: &[SetAside], all: usize) -> Result<(), BookError> {
 pub(super) fn moved(bad: &[SetAside], rows: &[Row], all: &mut Vec<SetAside>) -> Batch {
     let mut batch = Batch::new();
     for (aside, (key, _)) in bad.iter().zip(rows) {
-        batch = batch.delete(aside.kind.table(), key);
+        for table in aside.kind.tables() {
+            batch = batch.delete(*table, key);
+        }
     }
     all.retain(|old| !bad.iter().any(|new| new.row_key() == old.row_key()));
     all.extend_from_slice(bad);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use store::{Batch, Contents, StoreError, Table};
 use telemetry::chain;
 
-use super::{Book, BookError};
+use super::{Book, BookError, table_of};
 
 impl Book {
     /// Refuses what would need a record while none can be written.
@@ -73,15 +73,18 @@ impl Book {
             (attachments, ids)
         };
         let pods = self.pods.records();
-        let pods = pods
-            .iter()
-            .filter_map(|record| encoded(&record.key.to_string(), record))
-            .collect();
+        let pods = |table| {
+            let records = pods.iter().filter(|record| table_of(record) == table);
+            records
+                .filter_map(|record| encoded(&record.key.to_string(), record))
+                .collect()
+        };
         let mut batch = Batch::new();
         for (table, wanted) in [
             (Table::Attachments, attachments),
             (Table::Networks, ids),
-            (Table::Pods, pods),
+            (Table::Pods, pods(Table::Pods)),
+            (Table::PodsOfBoot, pods(Table::PodsOfBoot)),
         ] {
             batch = batch.and(difference(table, wanted, contents.rows(table)?));
         }

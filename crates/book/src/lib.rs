@@ -8,6 +8,7 @@
 //! Two kinds of locks are here. [`Book::turn`] lasts as long as a request works on a container; the
 //! ledger's is never held across an await, and is taken after the tables' ([`locks`]).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cni_spec::{AttachmentKey, ContainerId};
@@ -38,12 +39,12 @@ use ledger::Ledger;
 use pods::Pods;
 use pods::record::PodRecord;
 pub use read::{Records, read};
-use record::{Attachment, State};
+use record::Attachment;
 pub use refusal::AddressError;
 pub use turns::Turn;
 use turns::Turns;
 
-/// The store in the state directory.
+/// The name of a file of records.
 pub const DATABASE: &str = "attachments.redb";
 
 /// Everything that the node remembers.
@@ -53,6 +54,8 @@ pub struct Book {
     pods: Pods,
     set_aside: Ranked<Vec<SetAside>>,
     store: Store,
+    /// Numbers of networks that are in the store, or were submitted to it.
+    numbered: Ranked<BTreeMap<String, u32>>,
     patience: Duration,
     turns: Turns,
 }
@@ -67,6 +70,7 @@ impl Book {
             pods: found.pods,
             set_aside: Ranked::new(Rank::Feature, found.set_aside),
             store,
+            numbered: Ranked::new(Rank::Feature, found.numbered),
             patience,
             turns: Turns::default(),
         }
@@ -131,10 +135,14 @@ impl Book {
         let value = encode(record)?;
         let key = record.key.to_string();
         let mut batch = Batch::new().put(Table::Attachments, key.as_bytes(), &value);
-        if record.state == State::Adding {
+        let network = &record.network;
+        // Held over the submission: what is submitted after a number fails where the number does.
+        let mut numbered = self.numbered.lock();
+        if numbered.get(&network.name) != Some(&network.id) {
             // The number stays the network's own, also when this attachment is gone.
-            let (name, id) = (record.network.name.as_bytes(), record.network.id);
-            batch = batch.put(Table::Networks, name, &id.to_le_bytes());
+            let name = network.name.as_bytes();
+            batch = batch.put(Table::Networks, name, &network.id.to_le_bytes());
+            numbered.insert(network.name.clone(), network.id);
         }
         Ok(self.store.submit(batch))
     }
@@ -149,7 +157,7 @@ impl Book {
             key: key.clone(),
             source,
         })?;
-        let batch = Batch::new().put(Table::Pods, key.as_bytes(), &value);
+        let batch = Batch::new().put(table_of(record), key.as_bytes(), &value);
         Ok(self.store.submit(batch).await?)
     }
 
@@ -158,7 +166,13 @@ impl Book {
     /// # Errors
     /// When it may still be there.
     pub async fn erase_pod(&self, key: &AttachmentKey) -> Result<(), BookError> {
-        let batch = Batch::new().delete(Table::Pods, key.to_string().as_bytes());
+        let recorded = self.pods.get(key);
+        let key = key.to_string();
+        let mut batch = Batch::new().delete(Table::PodsOfBoot, key.as_bytes());
+        // A change of the lasting file has to wait for a disk.
+        if recorded.is_none_or(|record| record.outlives_boot()) {
+            batch = batch.delete(Table::Pods, key.as_bytes());
+        }
         Ok(self.store.submit(batch).await?)
     }
 
@@ -183,6 +197,17 @@ impl Book {
         self.store.submit(aside::erased(&of_key)).await?;
         self.set_aside().retain(|it| !of_key.contains(it));
         Ok(())
+    }
+}
+
+/// The table that a pod's record is in.
+///
+/// One that gets a plugin of another has a row in both, and that of [`Table::Pods`] counts.
+fn table_of(record: &PodRecord) -> Table {
+    if record.outlives_boot() {
+        Table::Pods
+    } else {
+        Table::PodsOfBoot
     }
 }
 

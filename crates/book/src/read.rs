@@ -1,5 +1,6 @@
 //! The records that a start finds in the store.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use host::host_name;
@@ -19,6 +20,8 @@ pub struct Records {
     pub pods: Pods,
     /// Attachments, and the numbers of networks.
     pub ledger: Ledger,
+    /// Numbers of networks that are in the store.
+    pub(crate) numbered: BTreeMap<String, u32>,
     /// Records that cannot be used, of this start and of earlier ones.
     pub set_aside: Vec<SetAside>,
 }
@@ -39,7 +42,7 @@ pub async fn read(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Rec
     let rebooted = boot::is_another(state_dir);
     let mut reading = Reading::default();
     let pods = read_pods(store, rebooted, &mut reading)?;
-    let ledger = read_ledger(store, rebooted, max_ports, &mut reading)?;
+    let (ledger, numbered) = read_ledger(store, rebooted, max_ports, &mut reading)?;
     aside::check(&reading.bad, reading.all)?;
     for it in &reading.bad {
         tracing::error!(
@@ -61,6 +64,7 @@ pub async fn read(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Rec
     Ok(Records {
         pods,
         ledger,
+        numbered,
         set_aside,
     })
 }
@@ -87,7 +91,18 @@ impl Reading {
 
 fn read_pods(store: &Store, rebooted: bool, reading: &mut Reading) -> Result<Pods, BookError> {
     let pods = Pods::default();
-    for row in store.rows(Table::Pods)? {
+    let lasting = store.rows(Table::Pods)?;
+    let keys: BTreeSet<Vec<u8>> = lasting.iter().map(|(key, _)| key.clone()).collect();
+    let mut rows = lasting;
+    for row in store.rows(Table::PodsOfBoot)? {
+        // The older record of a pod that got a plugin of another.
+        if rebooted || keys.contains(&row.0) {
+            reading.change(|changes| changes.delete(Table::PodsOfBoot, &row.0));
+        } else {
+            rows.push(row);
+        }
+    }
+    for row in rows {
         reading.all += 1;
         let read = serde_json::from_slice::<PodRecord>(&row.1).map_err(|error| error.to_string());
         let read = read.and_then(|record| is_of(&row, &record.key.to_string()).map(|()| record));
@@ -121,11 +136,14 @@ fn read_ledger(
     rebooted: bool,
     max_ports: u16,
     reading: &mut Reading,
-) -> Result<Ledger, BookError> {
+) -> Result<(Ledger, BTreeMap<String, u32>), BookError> {
     let mut ledger = Ledger::new(max_ports);
+    let mut numbered = BTreeMap::new();
     for (name, id) in store.rows(Table::Networks)? {
         if let (Ok(name), Ok(id)) = (String::from_utf8(name), <[u8; 4]>::try_from(id.as_slice())) {
-            ledger.restore_id(name, u32::from_le_bytes(id));
+            let id = u32::from_le_bytes(id);
+            numbered.insert(name.clone(), id);
+            ledger.restore_id(name, id);
         }
     }
     let mut beyond = Vec::new();
@@ -162,7 +180,7 @@ fn read_ledger(
         reading.change(|changes| changes.put(Table::Attachments, &row.0, &value));
         ledger.restore(record);
     }
-    Ok(ledger)
+    Ok((ledger, numbered))
 }
 
 fn is_of((key, _): &Row, named: &str) -> Result<(), String> {

@@ -6,8 +6,9 @@
     reason = "what a test gives is valid, and where it is not the test fails"
 )]
 
-use api::{Mode, Network, NetworkId, Prefix, Subnet};
+use api::{Mode, Network, NetworkId, Prefix, RawJson, Subnet};
 use cni_spec::{AttachmentKey, ContainerId, IfName};
+use delegate::{Delegation, PluginConf};
 use host::host_name;
 
 use crate::bandwidth::Limits;
@@ -82,6 +83,28 @@ pub fn pod(container: &str, state: State) -> PodRecord {
         members: Vec::new(),
         host_ports: None,
         attempts: 0,
+    }
+}
+
+/// What a plugin of another was asked, and has answered.
+pub fn delegation() -> Delegation {
+    Delegation {
+        network: "lan".to_owned(),
+        version: cni_spec::CniVersion::V1_0_0,
+        disable_check: false,
+        disable_gc: true,
+        plugins: vec![PluginConf {
+            plugin: "bridge".to_owned(),
+            config: RawJson::parse(r#"{"type":"bridge","big":12345678901234567890,"f":1.10}"#)
+                .unwrap(),
+            settled: false,
+        }],
+        args: "IgnoreUnknown=1".to_owned(),
+        path: "/opt/cni/bin".to_owned(),
+        device_info_file: Some("/var/run/k8s.cni.cncf.io/devinfo/cni/lan-c1_net1".into()),
+        device_plugin_file: None,
+        device_info: Some(RawJson::parse(r#"{"type":"pci"}"#).unwrap()),
+        result: Some(RawJson::parse(r#"{"cniVersion":"1.0.0","x":1.0}"#).unwrap()),
     }
 }
 

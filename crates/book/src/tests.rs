@@ -1,3 +1,5 @@
+mod memory;
+
 use std::fs;
 
 use api::Mode;
@@ -5,6 +7,7 @@ use store::{Batch, Store, Table};
 
 use super::*;
 use crate::ledger::Ledger;
+use crate::record::State;
 use crate::samples::{network, record, wanted};
 
 /// A state directory as an agent has left it.

@@ -16,24 +16,33 @@ pub enum Table {
     Attachments,
     /// One record for each network that was given an id.
     Networks,
-    /// One record for each pod that says itself what it is attached to.
+    /// One record for each pod that says itself what it is attached to, where a reboot leaves something of it.
     Pods,
+    /// The same of pods that a reboot leaves nothing of.
+    PodsOfBoot,
     /// Records of other tables that cannot be used.
     SetAside,
 }
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Attachments,
         Self::Networks,
         Self::Pods,
+        Self::PodsOfBoot,
         Self::SetAside,
     ];
 
-    /// True for one that stores of the same format may lack.
+    /// True for records of what a reboot of the machine ends.
+    #[must_use]
+    pub const fn ends_with_boot(self) -> bool {
+        matches!(self, Self::Attachments | Self::PodsOfBoot)
+    }
+
+    /// True for one that stores of an older agent may lack.
     pub(crate) const fn came_later(self) -> bool {
-        matches!(self, Self::Pods | Self::SetAside)
+        matches!(self, Self::Pods | Self::PodsOfBoot | Self::SetAside)
     }
 
     pub(crate) const fn definition(self) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
@@ -41,12 +50,15 @@ impl Table {
             Self::Attachments => "attachments",
             Self::Networks => "networks",
             Self::Pods => "pods",
+            Self::PodsOfBoot => "pods_of_boot",
             Self::SetAside => "set_aside",
         })
     }
 }
 
 /// Puts and deletes that become durable together or not at all, in order.
+///
+/// Of a store in two files, those of the lasting one are durable first, and a crash may leave the others undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a batch does nothing until it is submitted"]
 pub struct Batch {

@@ -12,12 +12,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use redb::{Builder, StorageBackend};
+use redb::{Builder, Database, StorageBackend};
 
 use crate::{
+    databases::{CommitFailed, Databases},
     error::StoreError,
-    file::{self, Opened},
-    place::Place,
+    file,
+    place::{Opened, Place},
     store::Store,
 };
 
@@ -29,6 +30,36 @@ const BLOCK: usize = 4096;
 /// A disk in memory; clones are the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct Disk(Arc<Mutex<State>>);
+
+/// A disk, and a file system in memory with the records of this boot; clones are the same ones.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Has the records that outlive a reboot.
+    pub disk: Disk,
+    /// Has the others; a crash of the process alone loses nothing of it.
+    pub memory: Disk,
+}
+
+impl Machine {
+    /// An empty store on a new disk and in memory.
+    ///
+    /// # Errors
+    /// As for [`Disk::with_store`].
+    pub fn with_store() -> Result<Self, StoreError> {
+        Ok(Self {
+            disk: Disk::with_store()?,
+            memory: Disk::with_store()?,
+        })
+    }
+
+    /// Opens the store of this machine.
+    ///
+    /// # Errors
+    /// As for [`Disk::open`].
+    pub fn open(&self) -> Result<Store, StoreError> {
+        Store::at(self.clone())
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -108,6 +139,17 @@ impl Disk {
     /// The disk fails or crashes, or holds no readable store.
     pub fn open(&self) -> Result<Store, StoreError> {
         Store::at(self.clone())
+    }
+
+    fn database(&self) -> Result<(Database, bool), StoreError> {
+        let mut database = Builder::new()
+            .create_with_backend(self.clone())
+            .map_err(|error| open_error(error.into()))?;
+        let clean = database
+            .check_integrity()
+            .map_err(|error| open_error(error.into()))?;
+        file::check_format(Path::new("fake"), &database)?;
+        Ok((database, clean))
     }
 
     /// Sets what goes wrong from now on.
@@ -292,15 +334,9 @@ fn open_error(error: redb::Error) -> StoreError {
 
 impl Place for Disk {
     fn open(&self) -> Result<Opened, StoreError> {
-        let mut database = Builder::new()
-            .create_with_backend(self.clone())
-            .map_err(|error| open_error(error.into()))?;
-        let clean = database
-            .check_integrity()
-            .map_err(|error| open_error(error.into()))?;
-        file::check_format(Path::new("fake"), &database)?;
+        let (database, clean) = self.database()?;
         Ok(Opened {
-            database,
+            databases: Databases::one(database),
             repaired: !clean,
         })
     }
@@ -321,12 +357,33 @@ impl Place for Disk {
         written.map_err(|source| open_error(source.into()))
     }
 
-    fn commit_failed(&self, source: redb::Error) -> StoreError {
+    fn commit_failed(&self, failed: CommitFailed) -> StoreError {
+        let name = if failed.of_boot { "fake-boot" } else { "fake" };
         StoreError::Commit {
-            path: "fake".into(),
+            path: name.into(),
             disk: String::new(),
-            source: Arc::new(source),
+            source: Arc::new(failed.source),
         }
+    }
+}
+
+impl Place for Machine {
+    fn open(&self) -> Result<Opened, StoreError> {
+        let (lasting, clean) = self.disk.database()?;
+        let (of_boot, whole) = self.memory.database()?;
+        Ok(Opened {
+            databases: Databases::two(lasting, of_boot).map_err(open_error)?,
+            repaired: !clean || !whole,
+        })
+    }
+
+    fn write_back(&self) -> Result<(), StoreError> {
+        self.disk.write_back()?;
+        self.memory.write_back()
+    }
+
+    fn commit_failed(&self, failed: CommitFailed) -> StoreError {
+        self.disk.commit_failed(failed)
     }
 }
 

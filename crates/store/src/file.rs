@@ -14,14 +14,15 @@ use redb::{
     TableError,
 };
 
-use crate::{
-    batch::Table,
-    error::StoreError,
-    place::{FilePlace, Place as _},
-};
+use crate::{batch::Table, error::StoreError, place};
 
 /// The format of the tables, not of the records in them.
-pub(crate) const FORMAT: u64 = 1;
+///
+/// In format 1 all records were in one file. An agent that knows no other would take ports for strays whose records
+/// are in the file of the boot.
+pub(crate) const FORMAT: u64 = 2;
+/// Formats that are made into this one.
+const OLDER: [u64; 1] = [1];
 
 /// Table of the store's own data, as its format.
 const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
@@ -177,13 +178,17 @@ pub(crate) fn check_format(path: &Path, database: &Database) -> Result<Tables, S
         .get(FORMAT_KEY)
         .map_err(StoreError::read)?
         .map_or(0, |found| found.value());
-    if found != FORMAT {
+    if found != FORMAT && !OLDER.contains(&found) {
         return Err(StoreError::Format {
             path: path.to_owned(),
             found,
         });
     }
-    let mut tables = Tables::All;
+    let mut tables = if found == FORMAT {
+        Tables::All
+    } else {
+        Tables::Older
+    };
     for table in Table::ALL {
         match transaction.open_table(table.definition()) {
             Ok(_) => {}
@@ -195,7 +200,7 @@ pub(crate) fn check_format(path: &Path, database: &Database) -> Result<Tables, S
 }
 
 fn commit_error(path: &Path, error: redb::Error) -> StoreError {
-    FilePlace(path.to_owned()).commit_failed(error)
+    place::commit_failed(path, error)
 }
 
 fn open_error(path: &Path, error: DatabaseError) -> StoreError {

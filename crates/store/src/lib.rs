@@ -24,6 +24,7 @@
 //! ```
 
 mod batch;
+mod databases;
 mod error;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;

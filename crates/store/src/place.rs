@@ -1,4 +1,4 @@
-//! Name the file of a store, to open it again after its file system failed.
+//! Name the files of a store, to open them again after their file system failed.
 
 use std::{
     fmt,
@@ -15,14 +15,23 @@ use rustix::{
 };
 
 use crate::{
+    databases::{self, CommitFailed, Databases},
     error::StoreError,
-    file::{self, Opened},
+    file,
 };
 
 /// Bytes that are written back in one step.
 const CHUNK: u64 = 64 << 10;
 /// The kernel's list of mounts, as this process sees them (proc_pid_mountinfo(5)).
 const MOUNTS: &str = "/proc/self/mountinfo";
+
+/// A store that passed every check.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) databases: Databases,
+    /// Damage was found and mended; the last commits may be gone.
+    pub(crate) repaired: bool,
+}
 
 /// A place that a store can be opened at, again and again.
 pub(crate) trait Place: fmt::Debug + Send + Sync {
@@ -36,54 +45,78 @@ pub(crate) trait Place: fmt::Debug + Send + Sync {
     fn write_back(&self) -> Result<(), StoreError>;
 
     /// A failed commit, with the file and the disk that it was for.
-    fn commit_failed(&self, source: redb::Error) -> StoreError;
+    fn commit_failed(&self, failed: CommitFailed) -> StoreError;
 }
 
-/// A file.
+/// One or two files.
 #[derive(Debug)]
-pub(crate) struct FilePlace(pub(crate) PathBuf);
+pub(crate) struct Files {
+    pub(crate) lasting: PathBuf,
+    /// File of the records that end with the boot, where it is another.
+    pub(crate) of_boot: Option<PathBuf>,
+}
 
-impl Place for FilePlace {
+impl Place for Files {
     fn open(&self) -> Result<Opened, StoreError> {
-        file::open(&self.0)
+        match &self.of_boot {
+            Some(of_boot) => databases::open(&self.lasting, of_boot),
+            None => {
+                let file::Opened { database, repaired } = file::open(&self.lasting)?;
+                Ok(Opened {
+                    databases: Databases::one(database),
+                    repaired,
+                })
+            }
+        }
     }
 
     fn write_back(&self) -> Result<(), StoreError> {
-        let failed = |source: io::Error| StoreError::File {
-            operation: "write back",
-            path: self.0.clone(),
-            source: Arc::new(source),
-        };
-        let file = match OpenOptions::new().read(true).write(true).open(&self.0) {
-            Ok(file) => file,
-            // It is made anew.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(failed(error)),
-        };
-        // The store was closed to be opened again: it could be another process's by now.
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(StoreError::InUse {
-                    path: self.0.clone(),
-                });
-            }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
-        }
-        write_back(&file).map_err(failed)
+        let mut all = [&self.lasting].into_iter().chain(&self.of_boot);
+        all.try_for_each(|path| write_back(path))
     }
 
-    fn commit_failed(&self, source: redb::Error) -> StoreError {
-        StoreError::Commit {
-            path: self.0.clone(),
-            disk: disk_of(&self.0).unwrap_or_default(),
-            source: Arc::new(source),
-        }
+    fn commit_failed(&self, failed: CommitFailed) -> StoreError {
+        let of_boot = self.of_boot.as_ref().filter(|_| failed.of_boot);
+        commit_failed(of_boot.unwrap_or(&self.lasting), failed.source)
     }
 }
 
+/// Names the file and the disk that a commit was for.
+pub(crate) fn commit_failed(path: &Path, source: redb::Error) -> StoreError {
+    StoreError::Commit {
+        path: path.to_owned(),
+        disk: disk_of(path).unwrap_or_default(),
+        source: Arc::new(source),
+    }
+}
+
+fn write_back(path: &Path) -> Result<(), StoreError> {
+    let failed = |source: io::Error| StoreError::File {
+        operation: "write back",
+        path: path.to_owned(),
+        source: Arc::new(source),
+    };
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => file,
+        // It is made anew.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    // The store was closed to be opened again: it could be another process's by now.
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(StoreError::InUse {
+                path: path.to_owned(),
+            });
+        }
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    rewrite(&file).map_err(failed)
+}
+
 /// Reads and writes each byte that takes room on the disk; holes stay holes.
-fn write_back(file: &fs::File) -> io::Result<()> {
+fn rewrite(file: &fs::File) -> io::Result<()> {
     let mut buffer = vec![0; usize::try_from(CHUNK).map_err(io::Error::other)?];
     let mut at = 0;
     loop {
@@ -166,8 +199,8 @@ mod tests {
             all
         };
         let before = (read(&file), file.metadata().unwrap().blocks());
-        write_back(&file).unwrap();
+        rewrite(&file).unwrap();
         assert!(before == (read(&file), file.metadata().unwrap().blocks()));
-        write_back(&tempfile::tempfile().unwrap()).unwrap();
+        rewrite(&tempfile::tempfile().unwrap()).unwrap();
     }
 }

@@ -16,9 +16,9 @@ use tokio::sync::oneshot;
 
 use crate::{
     batch::{Batch, Table},
+    databases::Databases,
     error::StoreError,
-    file::{self, Opened},
-    place::{FilePlace, Place},
+    place::{Files, Opened, Place},
     writer::{self, Pending, Submission},
 };
 
@@ -42,7 +42,7 @@ pub struct Store {
 pub(crate) struct Shared {
     place: Box<dyn Place>,
     /// None from the attempt to open it again until that succeeds.
-    database: RwLock<Option<Database>>,
+    databases: RwLock<Option<Databases>>,
     failure: Mutex<Option<Failure>>,
     failures: AtomicU64,
 }
@@ -58,7 +58,7 @@ pub struct Failure {
 
 /// Rows of a store that was opened again, before anything is written to it.
 #[derive(Debug)]
-pub struct Contents<'a>(&'a Database);
+pub struct Contents<'a>(&'a Databases);
 
 impl Contents<'_> {
     /// Every record of a table, in the order of the keys.
@@ -66,12 +66,30 @@ impl Contents<'_> {
     /// # Errors
     /// The file cannot be read.
     pub fn rows(&self, table: Table) -> Result<Vec<Row>, StoreError> {
-        rows(self.0, table)
+        self.0.rows(table)
     }
 }
 
 impl Store {
-    /// Opens the store in the file `path`, and creates it if there is none.
+    /// Opens the store in the file `lasting`, with the records that end with the boot in the file `of_boot`.
+    ///
+    /// Files that are not there are created; their directories must exist. The second one is meant for a file system
+    /// in memory, where nothing waits for a disk. Records of this boot that are in the first one, or in the file that
+    /// was the second one at the last time, are moved.
+    ///
+    /// # Errors
+    /// As for [`Self::open`], for either file.
+    pub fn open_apart(
+        lasting: impl AsRef<Path>,
+        of_boot: impl AsRef<Path>,
+    ) -> Result<Self, StoreError> {
+        Self::at(Files {
+            lasting: lasting.as_ref().to_owned(),
+            of_boot: Some(of_boot.as_ref().to_owned()),
+        })
+    }
+
+    /// Opens the store in the file `path` alone, and creates it if there is none.
     ///
     /// Its directory must exist.
     ///
@@ -80,14 +98,20 @@ impl Store {
     /// # Errors
     /// Another process has it open, it is no store or damaged, or the file cannot be used.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        Self::at(FilePlace(path.as_ref().to_owned()))
+        Self::at(Files {
+            lasting: path.as_ref().to_owned(),
+            of_boot: None,
+        })
     }
 
     pub(crate) fn at(place: impl Place + 'static) -> Result<Self, StoreError> {
-        let Opened { database, repaired } = place.open()?;
+        let Opened {
+            databases,
+            repaired,
+        } = place.open()?;
         let shared = Arc::new(Shared {
             place: Box::new(place),
-            database: RwLock::new(Some(database)),
+            databases: RwLock::new(Some(databases)),
             failure: Mutex::default(),
             failures: AtomicU64::new(0),
         });
@@ -138,8 +162,8 @@ impl Store {
     /// # Errors
     /// The file cannot be read, or a commit has failed.
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.read(|database| {
-            let transaction = database.begin_read().map_err(StoreError::read)?;
+        self.read(|databases| {
+            let transaction = databases.of(table).begin_read().map_err(StoreError::read)?;
             let table = transaction
                 .open_table(table.definition())
                 .map_err(StoreError::read)?;
@@ -153,15 +177,15 @@ impl Store {
     /// # Errors
     /// The file cannot be read, or a commit has failed.
     pub fn rows(&self, table: Table) -> Result<Vec<Row>, StoreError> {
-        self.read(|database| rows(database, table))
+        self.read(|databases| databases.rows(table))
     }
 
     fn read<T>(
         &self,
-        read: impl FnOnce(&Database) -> Result<T, StoreError>,
+        read: impl FnOnce(&Databases) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        match &*self.shared.database() {
-            Some(database) => read(database),
+        match &*self.shared.databases() {
+            Some(databases) => read(databases),
             None => Err(self.shared.error().unwrap_or(StoreError::Stopped)),
         }
     }
@@ -180,19 +204,19 @@ impl Store {
         &self,
         mend: impl FnOnce(&Contents<'_>) -> Result<Batch, StoreError>,
     ) -> Result<bool, StoreError> {
-        let mut database = self
+        let mut databases = self
             .shared
-            .database
+            .databases
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         if self.shared.error().is_none() {
             return Ok(false);
         }
         // Closed first: a store is open once.
-        *database = None;
+        *databases = None;
         match self.shared.open_again(mend) {
             Ok(opened) => {
-                *database = Some(opened);
+                *databases = Some(opened);
                 *self.shared.failure() = None;
                 Ok(true)
             }
@@ -254,46 +278,50 @@ impl Shared {
         *failure = Some(Failure { error, since });
     }
 
-    fn database(&self) -> RwLockReadGuard<'_, Option<Database>> {
-        self.database.read().unwrap_or_else(PoisonError::into_inner)
+    fn databases(&self) -> RwLockReadGuard<'_, Option<Databases>> {
+        self.databases
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the changes of batches durable, all of them or none.
     pub(crate) fn write<'a>(
         &self,
-        batches: impl Iterator<Item = &'a Batch>,
+        batches: impl Iterator<Item = &'a Batch> + Clone,
     ) -> Result<(), StoreError> {
-        match &*self.database() {
-            Some(database) => self.write_to(database, batches),
+        match &*self.databases() {
+            Some(databases) => self.write_to(databases, batches),
             None => Err(self.error().unwrap_or(StoreError::Stopped)),
         }
     }
 
     fn write_to<'a>(
         &self,
-        database: &Database,
-        batches: impl Iterator<Item = &'a Batch>,
+        databases: &Databases,
+        batches: impl Iterator<Item = &'a Batch> + Clone,
     ) -> Result<(), StoreError> {
-        let changes = batches.flat_map(|batch| &batch.changes);
-        writer::write(database, changes).map_err(|error| self.place.commit_failed(error))
+        let written = databases.write(batches);
+        written.map_err(|error| self.place.commit_failed(error))
     }
 
     fn open_again(
         &self,
         mend: impl FnOnce(&Contents<'_>) -> Result<Batch, StoreError>,
-    ) -> Result<Database, StoreError> {
+    ) -> Result<Databases, StoreError> {
         self.place.write_back()?;
-        let Opened { database, .. } = self.place.open()?;
-        let batch = mend(&Contents(&database))?;
+        let Opened { databases, .. } = self.place.open()?;
+        let batch = mend(&Contents(&databases))?;
         batch.check()?;
         // Opening needs no room, and mending may need none: a disk that is still full is found out here.
-        file::probe(&database).map_err(|error| self.place.commit_failed(error))?;
-        self.write_to(&database, std::iter::once(&batch))?;
-        Ok(database)
+        let probed = databases.probe();
+        probed.map_err(|error| self.place.commit_failed(error))?;
+        self.write_to(&databases, std::iter::once(&batch))?;
+        Ok(databases)
     }
 }
 
-fn rows(database: &Database, table: Table) -> Result<Vec<Row>, StoreError> {
+/// Reads every record of a table, in the order of the keys.
+pub(crate) fn rows(database: &Database, table: Table) -> Result<Vec<Row>, StoreError> {
     let transaction = database.begin_read().map_err(StoreError::read)?;
     let table = transaction
         .open_table(table.definition())

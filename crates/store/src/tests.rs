@@ -1,3 +1,4 @@
+mod apart;
 mod crash;
 mod room;
 mod rot;
@@ -357,13 +358,13 @@ fn a_newer_format_is_refused() {
     transaction
         .open_table(meta)
         .unwrap()
-        .insert("format", 2)
+        .insert("format", 3)
         .unwrap();
     transaction.commit().unwrap();
     drop(database);
     assert!(matches!(
         Store::open(&path),
-        Err(StoreError::Format { found: 2, .. })
+        Err(StoreError::Format { found: 3, .. })
     ));
 }
 

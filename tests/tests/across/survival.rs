@@ -56,10 +56,7 @@ fn pods_that_come_and_go_right_after_a_start_cost_pods_between_nodes_nothing() {
             restarted.restart();
             let names = ["c", "d", "e"].map(|name| format!("{network}-{name}"));
             let pods = names.each_ref().map(|name| restarted.pod(name));
-            let ports: Vec<Port> = pods
-                .iter()
-                .map(|pod| pod.attach(network, "net1"))
-                .collect();
+            let ports: Vec<Port> = pods.iter().map(|pod| pod.attach(network, "net1")).collect();
             stream.progress();
             traffic::assert_reaches(&ports[0], &ports[1]);
             for pod in &pods {

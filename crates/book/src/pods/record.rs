@@ -59,6 +59,14 @@ impl PodRecord {
             .find(|member| member.ifname == self.key.ifname)
     }
 
+    /// True when plugins of others have something of it, which a reboot does not end.
+    ///
+    /// It stays so: members and host ports are noted before their plugins are executed, and never taken out.
+    pub fn outlives_boot(&self) -> bool {
+        let mut members = self.members.iter();
+        self.host_ports.is_some() || members.any(|member| member.delegation().is_some())
+    }
+
     /// True when this attachment of ours is one of its members.
     pub fn owns(&self, key: &AttachmentKey) -> bool {
         self.key.container == key.container

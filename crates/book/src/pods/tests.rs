@@ -1,5 +1,4 @@
 use cni_spec::IfName;
-use delegate::{Delegation, PluginConf};
 use serde_json::json;
 
 use super::record::{Maker, Member, PodRecord};
@@ -28,32 +27,11 @@ fn member(ifname: &str, maker: Maker) -> Member {
     }
 }
 
-fn delegation() -> Delegation {
-    Delegation {
-        network: "lan".to_owned(),
-        version: cni_spec::CniVersion::V1_0_0,
-        disable_check: false,
-        disable_gc: true,
-        plugins: vec![PluginConf {
-            plugin: "bridge".to_owned(),
-            config: RawJson::parse(r#"{"type":"bridge","big":12345678901234567890,"f":1.10}"#)
-                .unwrap(),
-            settled: false,
-        }],
-        args: "IgnoreUnknown=1".to_owned(),
-        path: "/opt/cni/bin".to_owned(),
-        device_info_file: Some("/var/run/k8s.cni.cncf.io/devinfo/cni/lan-c1_net1".into()),
-        device_plugin_file: None,
-        device_info: Some(RawJson::parse(r#"{"type":"pci"}"#).unwrap()),
-        result: Some(RawJson::parse(r#"{"cniVersion":"1.0.0","x":1.0}"#).unwrap()),
-    }
-}
-
 fn record(state: State) -> PodRecord {
     PodRecord {
         members: vec![
             member("eth0", Maker::Podnet),
-            member("net1", Maker::Plugins(delegation())),
+            member("net1", Maker::Plugins(samples::delegation())),
         ],
         ..samples::pod("c1", state)
     }
