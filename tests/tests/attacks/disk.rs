@@ -10,15 +10,20 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::{Value, json};
 use testbed::{Node, Outcome, Pod, Setup};
 
-/// A small file system in the place of the agent's state directory.
+/// Directories of the agent's records: of those that a reboot ends, and of the others.
+const OF_BOOT: &str = "run/records";
+const LASTING: &str = "state";
+
+/// A small file system in the place of a directory of records.
 struct Disk {
     path: PathBuf,
 }
 
 impl Disk {
     /// Mounts it, for an agent that is not started yet.
-    fn under(node: &Node) -> Self {
-        let path = node.path("state");
+    fn under(node: &Node, directory: &str) -> Self {
+        let path = node.path(directory);
+        fs::create_dir_all(&path).expect("a directory");
         mount(
             "podnet-test-disk",
             &path,
@@ -56,13 +61,16 @@ impl Drop for Disk {
 ///
 /// The argument is the number of seconds that the disk may fail until `/livez` does.
 macro_rules! node_with_disk {
-    ($patience:expr) => {{
+    ($patience:expr) => {
+        node_with_disk!($patience, OF_BOOT)
+    };
+    ($patience:expr, $directory:expr) => {{
         let node = testbed::node!(
             Setup::default()
                 .env("PODNET_STORE_PATIENCE", $patience)
                 .stopped()
         );
-        let disk = Disk::under(&node);
+        let disk = Disk::under(&node, $directory);
         node.start_agent();
         (node, disk)
     }};
@@ -168,6 +176,35 @@ fn a_full_disk_stops_the_node_only_until_there_is_room() {
     assert_eq!(node.attachments(), expected);
     for pod in made.iter().chain([&b]) {
         pod.detach("blue", "net1");
+    }
+    node.assert_empty();
+    proof::of!("ATT-05");
+}
+
+/// ATT-05: records that a reboot ends need no room on the disk.
+///
+/// The number of a network does, which other nodes know, so that its first pod here is refused.
+#[test]
+fn pods_of_known_networks_need_no_room_on_the_disk() {
+    let (node, disk) = node_with_disk!("60", LASTING);
+    let a = node.pod("a");
+    a.attach("blue", "net1");
+    disk.fill();
+    let b = node.pod("b");
+    b.attach("blue", "net1");
+    a.detach("blue", "net1");
+    let path = disk.path.to_str().expect("a path in UTF-8");
+    a.add("green", "net1").fails_with(11).names(&[
+        "attachments.redb",
+        &format!("podnet-test-disk mounted at {path}"),
+        "No space left on device",
+    ]);
+    disk.free();
+    audit(&node);
+    a.attach("green", "net1");
+    node.restart();
+    for (pod, network) in [(&a, "green"), (&b, "blue")] {
+        pod.detach(network, "net1");
     }
     node.assert_empty();
     proof::of!("ATT-05");
