@@ -1,7 +1,7 @@
 //! Record which tests a kernel has passed, and write the table of kernels.
 //!
-//! `docs/kernels.json` has a run for each kernel, whole runs only; the table of `docs/compatibility.md` is made
-//! of it, and `tidy` compares the two. So the page says what ran, on which commit and when.
+//! `docs/kernels.json` has a run for each kernel; the table of `docs/compatibility.md` is made of it, and `tidy`
+//! compares the two. So the page says what ran, on which commit and when, and for how much there was no time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ const MARKS: [&str; 2] = ["<!-- kernels:begin -->", "<!-- kernels:end -->"];
 /// Numbers of tests: passed, failed, skipped.
 type Counts = [u64; 3];
 
-/// The last whole run on one kernel.
+/// The last recorded run on one kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Run {
     /// `uname -r`.
@@ -36,6 +36,8 @@ struct Run {
     commit: String,
     /// Day of the run, `2026-11-25`.
     date: String,
+    /// Number of tests for which there was no time.
+    left_out: u64,
     /// By the first two parts of the tests' names.
     modules: BTreeMap<String, Counts>,
 }
@@ -82,6 +84,7 @@ impl Recorder {
             release: release.to_owned(),
             commit: self.commit.clone(),
             date: self.date.clone(),
+            left_out: tally.left_out,
             modules: modules(tally),
         };
         runs.insert(version.to_owned(), run);
@@ -167,6 +170,7 @@ fn to_json(runs: &BTreeMap<String, Run>) -> Value {
             "release": run.release,
             "commit": run.commit,
             "date": run.date,
+            "leftOut": run.left_out,
             "tests": run.modules.iter().map(|(module, [passed, failed, skipped])| {
                 (module.clone(), json!(format!("{passed} {failed} {skipped}")))
             }).collect::<serde_json::Map<_, _>>(),
@@ -203,6 +207,7 @@ fn from_json(value: &Value) -> Result<BTreeMap<String, Run>> {
                 release: text(run, "release")?,
                 commit: text(run, "commit")?,
                 date: text(run, "date")?,
+                left_out: run["leftOut"].as_u64().unwrap_or(0),
                 modules: modules.collect::<Result<_>>()?,
             };
             Ok((version.clone(), run))
@@ -227,6 +232,7 @@ mod tests {
             ran: names(&["across::vlan::a", "across::vlan::b", "cases::one"]),
             failures: BTreeMap::from([("across::vlan::c".to_owned(), Vec::new())]),
             skipped: BTreeMap::from([("memif::testpmd::d".to_owned(), "needs it".to_owned())]),
+            left_out: 5,
         }
     }
 
@@ -247,6 +253,7 @@ mod tests {
             release: "5.10.0-36-cloud-amd64".to_owned(),
             commit: "0123456789".to_owned(),
             date: "2026-11-25".to_owned(),
+            left_out: 5,
             modules: modules(&tally()),
         };
         let runs = BTreeMap::from([("5.10".to_owned(), run)]);

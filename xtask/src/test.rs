@@ -54,8 +54,8 @@ pub(crate) struct Options {
     /// before itself
     #[arg(long, value_name = "MINUTES")]
     cluster_start_by: Option<u64>,
-    /// End the vm tier of all when this much time is over, whatever runs; tests that
-    /// have not run by then are left out, and that is said
+    /// End the machines of all when this much time is over, and with --tier vm each
+    /// after this much time; tests that have not run by then are left out, and said
     #[arg(long, value_name = "MINUTES")]
     vm_end: Option<u64>,
     /// Record what ran in docs/kernels.json and the table of docs/compatibility.md;
@@ -114,10 +114,13 @@ impl Options {
         self.tier.includes(Tier::Cluster) && is_early("cluster", limit, passed)
     }
 
-    /// Returns the time from the beginning to the end of the machines.
-    fn machines_end(&self) -> Option<Duration> {
-        let minutes = self.vm_end.filter(|_| self.tier == Tier::All)?;
-        Some(Duration::from_secs(minutes * 60))
+    /// Returns when machines end, in a run that began at `started`.
+    fn machines_end(&self, started: Instant) -> vm::End {
+        match self.vm_end.map(|it| Duration::from_secs(it * 60)) {
+            None => vm::End::Never,
+            Some(time) if self.tier == Tier::All => vm::End::At(started + time),
+            Some(time) => vm::End::After(time),
+        }
     }
 
     /// Returns the recorder of a run that is to be recorded.
@@ -128,10 +131,10 @@ impl Options {
         if !self.record && !self.kernels.iter().any(|version| version == vm::ALL) {
             return Ok(None);
         }
-        if !self.filter.is_empty() || self.vm_end.is_some() {
+        if !self.filter.is_empty() {
             bail!(
-                "--record and --kernels all record what ran, and they record whole runs only: remove \
-                 --vm-end and the part of a test's name, or name the kernels without --record"
+                "--record and --kernels all record what ran of all tests: remove the part of a test's name, \
+                 or name the kernels without --record"
             );
         }
         Recorder::new().map(Some)
@@ -177,7 +180,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
     }
     if options.tier != Tier::Unit {
         let built = report.stage("build", &Place::Host, |_| build::everything(true));
-        let end = options.machines_end().map(|it| started + it);
+        let end = options.machines_end(started);
         let binaries = built.as_ref().filter(|_| options.tier.includes(Tier::Vm));
         let binaries = binaries.filter(|_| vm::is_worth_it(end)).and_then(|built| {
             report.stage("build (vm)", &Place::Host, |_| {
@@ -477,22 +480,23 @@ mod tests {
 
     #[test]
     fn machines_of_all_tiers_end_in_time_and_those_of_their_own_tier_run_to_the_end() {
-        let minute = |words: &[&str]| Some(options(words).machines_end()?.as_secs() / 60);
-        assert_eq!(minute(&["--vm-end", "44"]), Some(44));
-        assert_eq!(minute(&[]), None);
-        assert_eq!(minute(&["--vm-end", "44", "--tier", "vm"]), None);
+        let now = Instant::now();
+        let end = |words: &[&str]| options(words).machines_end(now);
+        let time = Duration::from_secs(44 * 60);
+        assert_eq!(end(&["--vm-end", "44"]), vm::End::At(now + time));
+        assert_eq!(end(&[]), vm::End::Never);
+        let each = end(&["--vm-end", "44", "--tier", "vm"]);
+        assert_eq!(each, vm::End::After(time));
     }
 
     #[test]
-    fn a_recorded_run_is_a_whole_one() {
+    fn a_recorded_run_is_of_all_tests() {
         let recorder = |words: &[&str]| options(words).recorder();
         assert!(recorder(&["--kernel", "5.10"]).unwrap().is_none());
         for recorded in [&["--kernels", "all"][..], &["--record"]] {
-            for partial in [&["--vm-end", "54"][..], &["--", "cni"]] {
-                let words = [recorded, partial].concat();
-                let error = recorder(&words).unwrap_err().to_string();
-                assert!(error.contains("whole runs only"), "{error}");
-            }
+            let words = [recorded, &["--", "cni"]].concat();
+            let error = recorder(&words).unwrap_err().to_string();
+            assert!(error.contains("of all tests"), "{error}");
         }
     }
 

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use self::parts::Shares;
 use crate::build::{self, Built};
 use crate::step::{capture, say};
 use crate::test::{PRIVILEGED, Report, Tally, release_tests};
@@ -27,7 +28,7 @@ use crate::{install, workspace};
 
 pub(crate) use self::initramfs::shared_libraries;
 pub use self::kernel::version as kernel_version;
-pub(crate) use self::side::{Plan, is_worth_it};
+pub(crate) use self::side::{End, Plan, is_worth_it};
 
 /// Packages whose integration tests need a kernel to test against.
 ///
@@ -63,9 +64,10 @@ pub(crate) fn run(options: &Options) -> crate::Done {
     let built = build::everything(true)?;
     tools()?;
     let binaries = test_binaries(&built)?;
-    let end = options
-        .end
-        .map(|it| Instant::now() + Duration::from_secs(it * 60));
+    let end = match options.end {
+        Some(minutes) => End::At(Instant::now() + Duration::from_secs(minutes * 60)),
+        None => End::Never,
+    };
     let mut report = Report::new()?;
     let plan = Plan {
         versions: &versions,
@@ -127,15 +129,16 @@ fn release(version: &str) -> Result<String> {
 
 /// Runs the privileged tests on one kernel and counts them.
 ///
-/// No machine runs after `end`: what is cut short or not begun then is left out, and that is said.
+/// `shares` are of what runs first where there is an `end`. No machine runs after it: what is cut short or not begun then is left out, and that is said.
 fn test_kernel(
     version: &str,
     built: &Built,
     binaries: &[TestBinary],
     (filter, end): (&[String], Option<Instant>),
+    shares: Shares,
     tally: &mut Tally,
 ) -> Result<()> {
-    let parts = parts::plan(binaries, filter, end.is_some())?;
+    let parts = parts::plan(binaries, filter, end.map(|_| shares))?;
     let mut session = session::Session::new();
     if !is_time(end) {
         session.leave(&parts);

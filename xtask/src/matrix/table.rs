@@ -51,6 +51,9 @@ const ROWS: [(&str, &[&str]); 23] = [
 /// Modules of no feature: netlink, nf_tables and other mechanism.
 const OTHERS: &str = "Netlink, nf_tables and other mechanism";
 
+/// The last row.
+const LEFT_OUT: &str = "Tests left out for want of time";
+
 /// Makes the table; without runs it says so.
 pub(super) fn of(runs: &BTreeMap<String, Run>) -> String {
     if runs.is_empty() {
@@ -71,6 +74,10 @@ pub(super) fn of(runs: &BTreeMap<String, Run>) -> String {
         row(label, &|run| cell(sum(run, label)));
     }
     row(OTHERS, &|run| cell(sum(run, OTHERS)));
+    row(LEFT_OUT, &|run| match run.left_out {
+        0 => "none".to_owned(),
+        count => count.to_string(),
+    });
     text
 }
 
@@ -127,6 +134,7 @@ mod tests {
             release: release.to_owned(),
             commit: "0123456789".to_owned(),
             date: "2026-11-25".to_owned(),
+            left_out: 3,
             modules: modules
                 .iter()
                 .map(|(name, counts)| ((*name).to_owned(), *counts))
@@ -156,6 +164,7 @@ mod tests {
         assert!(line(&table, "Native").ends_with("| not run |"));
         assert!(line(&table, "Default network, routed by the node").ends_with("| 2 passed |"));
         assert!(line(&table, OTHERS).ends_with("| 7 passed |"));
+        assert!(line(&table, LEFT_OUT).ends_with("| 3 |"));
     }
 
     #[test]

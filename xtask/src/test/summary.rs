@@ -20,6 +20,8 @@ pub struct Tally {
     pub ran: BTreeSet<String>,
     /// Names of tests that failed, and what each printed.
     pub failures: BTreeMap<String, Vec<String>>,
+    /// Number of tests that were not run for want of time.
+    pub left_out: u64,
 }
 
 impl Tally {
@@ -30,6 +32,7 @@ impl Tally {
         self.skipped.extend(other.skipped);
         self.ran.extend(other.ran);
         self.failures.extend(other.failures);
+        self.left_out += other.left_out;
     }
 }
 

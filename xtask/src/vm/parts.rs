@@ -78,12 +78,35 @@ impl Part {
     }
 }
 
+/// Programs of which a share runs before the rest of any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shares {
+    /// Those that ask much of a kernel.
+    OfSome,
+    /// All but what is over in seconds.
+    OfEach,
+}
+
+impl Shares {
+    fn are_of(self, program: &str) -> bool {
+        match self {
+            Self::OfSome => SHARED.contains(&program),
+            Self::OfEach => !FIRST.contains(&program),
+        }
+    }
+}
+
 /// Plans the parts of `binaries` in the order of their run.
 ///
-/// Shares are made where the time is limited and no arguments choose the tests.
-pub(super) fn plan(binaries: &[TestBinary], filter: &[String], limited: bool) -> Result<Vec<Part>> {
+/// Shares are made where the time is limited and no arguments choose the tests: of some programs, or of each where
+/// the run is to show something of everything.
+pub(super) fn plan(
+    binaries: &[TestBinary],
+    filter: &[String],
+    limited: Option<Shares>,
+) -> Result<Vec<Part>> {
     let mut lists = BTreeMap::new();
-    if limited && filter.is_empty() {
+    if limited.is_some() && filter.is_empty() {
         for binary in binaries {
             let mut list = Command::new(&binary.path);
             let list = capture(list.args(["--list", "--format", "terse"]))?;
@@ -91,7 +114,8 @@ pub(super) fn plan(binaries: &[TestBinary], filter: &[String], limited: bool) ->
         }
     }
     let names = binaries.iter().map(|it| it.name.as_str());
-    Ok(ordered(names, filter, &lists))
+    let shares = limited.unwrap_or(Shares::OfSome);
+    Ok(ordered(names, filter, &lists, shares))
 }
 
 /// The names of tests in what `--list --format terse` prints.
@@ -106,14 +130,15 @@ fn ordered<'a>(
     programs: impl Iterator<Item = &'a str>,
     filter: &[String],
     lists: &BTreeMap<String, Vec<String>>,
+    shares: Shares,
 ) -> Vec<Part> {
     let mut parts = Vec::new();
     for program in programs {
         match lists.get(program) {
             None => parts.push((rank(program), Part::whole(program, filter))),
-            Some(tests) if SHARED.contains(&program) => {
+            Some(tests) if shares.are_of(program) => {
                 let (share, rest) = split(tests);
-                let early = (1, place(&SHARED, program).unwrap_or_default());
+                let early = (1, place(&SHARED, program).unwrap_or(SHARED.len()));
                 parts.extend(Part::of(program, "share", share).map(|part| (early, part)));
                 parts.extend(Part::of(program, "rest", rest).map(|part| (rank(program), part)));
             }
@@ -181,7 +206,7 @@ mod tests {
     #[test]
     fn a_share_of_what_asks_much_of_a_kernel_runs_before_the_rest_of_any() {
         let lists = ALL.map(|name| (name.to_owned(), tests(20)));
-        let parts = ordered(ALL.into_iter(), &[], &BTreeMap::from(lists));
+        let parts = ordered(ALL.into_iter(), &[], &BTreeMap::from(lists), Shares::OfSome);
         let wanted = [
             "netdev-kernel",
             "datapath-kernel.share",
@@ -204,9 +229,23 @@ mod tests {
     }
 
     #[test]
+    fn each_program_has_a_share_before_the_rest_of_any_where_all_is_to_be_shown() {
+        let lists = ALL.map(|name| (name.to_owned(), tests(20)));
+        let parts = ordered(ALL.into_iter(), &[], &BTreeMap::from(lists), Shares::OfEach);
+        let shares = parts.iter().filter(|part| part.label.ends_with(".share"));
+        assert_eq!(shares.count(), ALL.len() - 1);
+        let first = |end: &str| parts.iter().position(|part| part.label.ends_with(end));
+        let last = parts
+            .iter()
+            .rposition(|part| part.label.ends_with(".share"));
+        assert!(last < first(".rest"), "{:?}", labels(&parts));
+        assert_eq!(parts[0].label, "netdev-kernel");
+    }
+
+    #[test]
     fn programs_without_a_list_are_whole_and_have_the_arguments() {
         let filter = ["vlan".to_owned()];
-        let parts = ordered(ALL.into_iter(), &filter, &BTreeMap::new());
+        let parts = ordered(ALL.into_iter(), &filter, &BTreeMap::new(), Shares::OfSome);
         let wanted = [
             "netdev-kernel",
             "datapath-kernel",
@@ -235,7 +274,7 @@ mod tests {
     #[test]
     fn a_program_without_a_rest_is_one_part() {
         let lists = BTreeMap::from([("tests-ports".to_owned(), tests(4))]);
-        let parts = ordered(["tests-ports"].into_iter(), &[], &lists);
+        let parts = ordered(["tests-ports"].into_iter(), &[], &lists, Shares::OfSome);
         assert_eq!(labels(&parts), ["tests-ports.share"]);
         assert_eq!(parts[0].arguments[..2], ["--exact", "a::t0"]);
     }

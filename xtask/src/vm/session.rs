@@ -169,6 +169,16 @@ impl Session {
         self.left.iter().map(words).collect()
     }
 
+    /// Counts the tests that were left out, where they were listed.
+    fn tests_left_out(&self, parts: &[Part]) -> u64 {
+        let count = |(label, rest): &(String, Option<Rest>)| {
+            let whole = parts.iter().find(|part| part.label == *label);
+            let rest = rest.as_ref().and_then(|rest| rest.tests);
+            rest.or(whole.and_then(|part| part.count)).unwrap_or(0)
+        };
+        self.left.iter().map(count).sum()
+    }
+
     /// Adds what was counted to `tally`.
     ///
     /// # Errors
@@ -189,6 +199,7 @@ impl Session {
         if !left.is_empty() {
             say(format!("left out for want of time: {}", left.join("; ")));
         }
+        tally.left_out += self.tests_left_out(parts);
         tally.add(self.tally);
         tally.add(self.reader.finish());
         if !self.problems.is_empty() {
@@ -347,7 +358,7 @@ mod tests {
         assert_eq!(session.left_out(&parts), wanted);
         let (tally, verdict) = close(session, &parts);
         verdict.unwrap();
-        assert_eq!((tally.passed, tally.failed), (1, 0));
+        assert_eq!((tally.passed, tally.failed, tally.left_out), (1, 0, 11));
         assert!(tally.skipped.keys().eq(["w"]) && tally.ran.iter().eq(["x"]));
     }
 

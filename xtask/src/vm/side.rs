@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::parts::Shares;
 use super::{TestBinary, is_time, test_kernel};
 use crate::build::Built;
 use crate::matrix::Recorder;
@@ -24,8 +25,29 @@ pub(crate) struct Plan<'a> {
     /// Arguments of every test program.
     pub(crate) filter: &'a [String],
     /// When they end, whatever runs.
-    pub(crate) end: Option<Instant>,
+    pub(crate) end: End,
     pub(crate) recorder: Option<&'a Recorder>,
+}
+
+/// When machines end, whatever runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Never,
+    /// All of them.
+    At(Instant),
+    /// Each this long after its beginning.
+    After(Duration),
+}
+
+impl End {
+    /// When a machine ends that begins now.
+    fn from(self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Never => None,
+            Self::At(end) => Some(end),
+            Self::After(time) => Some(now + time),
+        }
+    }
 }
 
 /// The run on one kernel, at its end.
@@ -60,8 +82,20 @@ impl Plan<'_> {
         ));
         let started = Instant::now();
         let mut tally = Tally::default();
-        let limits = (self.filter, self.end);
-        let result = test_kernel(version, self.built, self.binaries, limits, &mut tally);
+        let limits = (self.filter, self.end.from(started));
+        // What is recorded shows something of each feature first.
+        let shares = match self.recorder {
+            Some(_) => Shares::OfEach,
+            None => Shares::OfSome,
+        };
+        let result = test_kernel(
+            version,
+            self.built,
+            self.binaries,
+            limits,
+            shares,
+            &mut tally,
+        );
         // A machine that stopped by itself has not run all.
         let whole = result.is_ok() || tally.failed > 0;
         let recorded = match self.recorder.filter(|_| whole) {
@@ -79,11 +113,12 @@ impl Plan<'_> {
 }
 
 /// Whether a plan with this end is worth making; if not, that is said.
-pub(crate) fn is_worth_it(end: Option<Instant>) -> bool {
-    if !is_time(end) {
+pub(crate) fn is_worth_it(end: End) -> bool {
+    let worth = is_time(end.from(Instant::now()));
+    if !worth {
         say("tier vm is left out: its time is over (--vm-end)");
     }
-    is_time(end)
+    worth
 }
 
 /// Does `work` for each item, at most `at_once` at a time.
