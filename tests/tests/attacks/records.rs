@@ -5,8 +5,9 @@ use testbed::{Node, Setup, traffic};
 
 /// Replaces what the store has under a key, while no agent runs.
 fn damage(node: &Node, table: Table, key: &str, change: impl FnOnce(String) -> String) {
-    let path = node.path("state").join("attachments.redb");
-    let store = Store::open(path).expect("the agent has ended");
+    let [lasting, of_boot] =
+        ["state", "run/records"].map(|directory| node.path(directory).join("attachments.redb"));
+    let store = Store::open_apart(lasting, of_boot).expect("the agent has ended");
     let value = store
         .get(table, key.as_bytes())
         .expect("the store can be read");

@@ -153,7 +153,9 @@ fn del_missing_state() {
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     node.kill_9();
-    fs::remove_dir_all(node.path("state")).expect("the state can be removed");
+    for records in ["state", "run/records"] {
+        fs::remove_dir_all(node.path(records)).expect("the records can be removed");
+    }
     node.start_agent();
     pod.del("blue", "net1").silent();
     assert!(pod.links().is_empty(), "an interface nobody owns is left");
