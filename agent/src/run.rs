@@ -380,13 +380,21 @@ async fn background(
     flow_log: Option<&FlowLog>,
 ) -> RunError {
     let stopped = |what, why: String| RunError::Stopped { what, why };
+    // On a task of its own: it waits for the tables' lock, and the rest here, signals too, would wait with it.
+    let reach = {
+        let node = Arc::clone(node);
+        tokio::spawn(async move { node.reach.work().await })
+    };
     tokio::select! {
         () = FlowLog::follow(flow_log, node) => stopped("following ports for the flow log", "it ended".into()),
         () = node.ports.promote() => stopped("attaching links", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),
         () = keep_lease(node) => stopped("keeping the lease", "it ended".into()),
         end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),
-        end = node.reach.work() => stopped(end.what, end.why),
+        end = reach => match end {
+            Ok(end) => stopped(end.what, end.why),
+            Err(died) => stopped("following the node's network", died.to_string()),
+        },
         () = follow_members(node) => stopped("following members on other nodes", "it ended".into()),
         () = node.ports.keep_switch() => stopped("watching the switch", "it ended".into()),
         () = limits(node) => stopped("following rates", "it ended".into()),
