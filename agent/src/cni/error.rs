@@ -140,7 +140,7 @@ pub const CODES: &[Code] = &[
     (
         140,
         "`DEL`: no record can be written, and the request could not be kept as a file either",
-        "make room on the disk of `--state-dir`; the agent finds out by itself within 30 s",
+        "make room on the disk that the error names; the agent finds out by itself within 30 s",
     ),
     (
         150,
