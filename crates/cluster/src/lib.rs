@@ -1,4 +1,4 @@
-//! Connect to the API server, follow kinds of objects, and ask about access.
+//! Connect to the API server, follow objects, ask about access, write Events.
 //!
 //! Types of Kubernetes' client end in this crate and in those of its users that read and write objects:
 //! `agent::kube`, the controller and the webhook.
@@ -6,6 +6,7 @@
 pub mod access;
 mod client;
 pub mod copied;
+pub mod events;
 pub mod watch;
 
 use futures_util::future::BoxFuture;

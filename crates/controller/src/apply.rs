@@ -12,6 +12,8 @@ use api::{
     PodNetworkSpec,
 };
 use cluster::brief;
+use cluster::events::{EventWriter, Note, beginning};
+use election::Fence;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -23,9 +25,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::bars::Bars;
-use super::events::{EventWriter, Note, beginning};
 use super::gate::as_scheduler;
-use super::lease::Fence;
 use super::metrics::Metrics;
 use super::plan::{ObjectStep, Plan, PodStep, Status};
 use super::pod::{NETWORKS_READY, Pod};
@@ -38,6 +38,8 @@ mod parameters;
 
 /// Field manager of the controller's writes.
 pub(super) const MANAGER: &str = "podnet-controller";
+/// Name of the reporting controller in Events.
+const REPORTER: &str = "podnet.dev/controller";
 /// How long the API server may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest message of a pod's condition, bytes.
@@ -90,7 +92,7 @@ impl Executor {
         fence: Arc<Fence>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let events = Mutex::new(EventWriter::new(client.clone(), instance));
+        let events = Mutex::new(EventWriter::new(client.clone(), REPORTER, instance));
         Self {
             client,
             fence,

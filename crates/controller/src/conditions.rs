@@ -8,10 +8,10 @@ use api::{
     IN_USE, Listed, NODE_DEFAULT_ANNOTATION, PARAMS_READY, ParametersRef, PodNetwork,
     PodNetworkAttachment, READY, ResolveError, SPLIT, VALID,
 };
+use cluster::events::beginning;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 
-use super::events::beginning;
 use super::numbers::NumberConflict;
 
 /// The longest message, bytes (Kubernetes API, `metav1.Condition`).

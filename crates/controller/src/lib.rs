@@ -6,8 +6,7 @@
 //!   what those that are gone have left. [`excess`]: what nodes take beyond their pods' needs, [`bars`]: those that do not
 //!   stop.
 //! - [`plan`] makes one list of it all, from a [`view`] of the cluster; [`apply`] carries it out.
-//!   [`copies`] keep the view, [`lease`] sees to it that one controller writes at a time: the
-//!   [`leader`].
+//!   [`copies`] keep the view. One controller writes at a time, as `election` decides: the [`leader`].
 //!
 //! No pod needs a controller to start, but one behind the scheduling gate.
 
@@ -15,11 +14,9 @@ pub mod apply;
 pub mod bars;
 pub mod conditions;
 pub mod copies;
-pub mod events;
 pub mod excess;
 pub mod gate;
 pub mod leader;
-pub mod lease;
 pub mod metrics;
 pub mod numbers;
 pub mod options;
@@ -38,6 +35,7 @@ use std::io;
 use std::sync::Arc;
 
 use cluster::{ConnectError, Source};
+use election::{Candidate, LeaseTimesError};
 use futures_util::future::select_all;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use telemetry::exposition::MetricsError;
@@ -51,10 +49,8 @@ use world::lists::Feature;
 use self::apply::Executor;
 use self::copies::Copies;
 use self::leader::Leader;
-use self::lease::{Candidate, Fence};
 use self::metrics::Metrics;
 pub use self::options::ControllerOptions;
-use self::options::LeaseTimesError;
 use self::plan::Choices;
 
 /// The controller could not start, or had to stop.
@@ -133,19 +129,14 @@ async fn serve(options: ControllerOptions) -> Result<(), ControllerError> {
         ControllerError::Admin { address, source }
     })?;
     let identity = identity(options.pod_name.as_deref());
-    let fence = Arc::new(if election.enabled {
-        Fence::default()
-    } else {
-        Fence::open()
-    });
-    let candidate = Candidate::new(&client, election, identity.clone(), Arc::clone(&fence));
+    let candidate = Candidate::new(&client, election, identity.clone());
     let leader = Leader {
         copies: Arc::clone(&copies),
         executor: Executor::new(
             client.clone(),
             identity,
             election.namespace(&client),
-            fence,
+            candidate.fence(),
             Arc::clone(&metrics),
         ),
         metrics: Arc::clone(&metrics),
@@ -169,9 +160,8 @@ async fn serve(options: ControllerOptions) -> Result<(), ControllerError> {
     });
     let (stop, stopping) = watch::channel(false);
     let (lead, leads) = oneshot::channel();
-    let enabled = election.enabled;
     tasks.spawn(async move {
-        let why = elect(candidate, enabled, lead, stopping).await;
+        let why = candidate.lead(lead, stopping).await;
         why.map_or(Ended::Stopped, Ended::Deposed)
     });
     tasks.spawn(async move {
@@ -214,35 +204,6 @@ enum Ended {
     Deposed(String),
     /// It never should.
     Other(&'static str),
-}
-
-/// Gets the Lease, reports it by `lead`, and renews it until it is lost or stopped.
-///
-/// Returns the reason for which this controller does not lead any more; `None` when it was told to
-/// stop, and has given the Lease away.
-async fn elect(
-    mut candidate: Candidate,
-    enabled: bool,
-    lead: oneshot::Sender<()>,
-    mut stopping: watch::Receiver<bool>,
-) -> Option<String> {
-    if !enabled {
-        // The leader is there as long as this task is.
-        let _ = lead.send(());
-        let _ = stopping.wait_for(|stop| *stop).await;
-        return None;
-    }
-    tokio::select! {
-        _ = stopping.wait_for(|stop| *stop) => return None,
-        () = candidate.acquire() => {}
-    }
-    let _ = lead.send(());
-    tokio::select! {
-        _ = stopping.wait_for(|stop| *stop) => {}
-        why = candidate.keep() => return Some(why),
-    }
-    candidate.release().await;
-    None
 }
 
 fn choices(options: &ControllerOptions) -> Choices {

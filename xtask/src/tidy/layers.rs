@@ -34,10 +34,19 @@ const LAYERS: &[(&str, &[&str])] = &[
     // What users have written, as it was read.
     ("world", &["api", "ipam"]),
     ("cluster", &["api", "telemetry"]),
+    ("election", &["cluster"]),
     // Programs of the cluster; neither knows the other or a node.
     (
         "controller",
-        &["api", "cluster", "ipam", "listen", "telemetry", "world"],
+        &[
+            "api",
+            "cluster",
+            "election",
+            "ipam",
+            "listen",
+            "telemetry",
+            "world",
+        ],
     ),
     (
         "webhook",
@@ -235,6 +244,7 @@ const OWNED: &[(&str, &[&str])] = &[
             "agent",
             "cluster",
             "controller",
+            "election",
             "kubectl-podnet",
             "ports",
             "reach",
@@ -253,12 +263,16 @@ const OWNED: &[(&str, &[&str])] = &[
             "api",
             "cluster",
             "controller",
+            "election",
             "reach",
             "tables",
             "webhook",
         ],
     ),
-    ("kube", &["agent", "cluster", "controller", "webhook"]),
+    (
+        "kube",
+        &["agent", "cluster", "controller", "election", "webhook"],
+    ),
     ("kube-core", &["addresses", "api"]),
     ("kube-derive", &["api"]),
     ("libc", &[]),

@@ -192,7 +192,7 @@ impl Cluster {
                 let since = now;
                 let late = match self.control.restart() {
                     // A node is not waited for any more: this one is bound to no version. It has to
-                    // arrive before the next controller leads, see `controller::lease`.
+                    // arrive before the next controller leads, see `election::Fence`.
                     Some(write @ Write::Revoke(_)) => {
                         self.control.write(&mut self.server, &write);
                         None

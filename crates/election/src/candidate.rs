@@ -1,10 +1,6 @@
-//! One of several controllers leads: the one that holds the Lease.
-//!
-//! The clocks of others are not trusted. A Lease that has not changed for as long as its holder said
-//! that it is good for, on the clock of the one who looks, may be taken. To take or renew it is to
-//! replace the version that was read, so of two that try, one succeeds.
+//! Get the Lease, renew it, and give it away.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::brief;
@@ -13,30 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use tokio::sync::{oneshot, watch};
 
-use super::options::LeaderElection;
-
-/// Until when this process leads for certain.
-#[derive(Debug, Default)]
-pub struct Fence(Mutex<Option<Instant>>);
-
-impl Fence {
-    /// A process that leads whatever happens.
-    pub fn open() -> Self {
-        let far = Instant::now().checked_add(Duration::from_secs(u64::from(u32::MAX)));
-        Self(Mutex::new(far))
-    }
-
-    /// True while no other can lead. To be asked before each write.
-    pub fn holds(&self) -> bool {
-        let until = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        until.is_some_and(|until| Instant::now() < until)
-    }
-
-    fn set(&self, until: Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = until;
-    }
-}
+use crate::{Fence, LeaderElection};
 
 /// Next move about a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,23 +62,57 @@ pub struct Candidate {
 
 impl Candidate {
     /// One that calls itself `identity`; no other may.
-    pub fn new(
-        client: &Client,
-        options: &LeaderElection,
-        identity: String,
-        fence: Arc<Fence>,
-    ) -> Self {
+    pub fn new(client: &Client, options: &LeaderElection, identity: String) -> Self {
+        let fence = if options.enabled {
+            Fence::default()
+        } else {
+            Fence::open()
+        };
         Self {
             api: Api::namespaced(client.clone(), &options.namespace(client)),
             options: options.clone(),
             identity,
-            fence,
+            fence: Arc::new(fence),
             seen: None,
         }
     }
 
+    /// The fence that holds while this one leads.
+    pub fn fence(&self) -> Arc<Fence> {
+        Arc::clone(&self.fence)
+    }
+
+    /// Gets the Lease, reports it by `leads`, and renews it.
+    ///
+    /// That ends when the Lease is lost, or by `stopping`.
+    /// Returns the reason for which this one does not lead any more; `None` when it was told to stop, and
+    /// has given the Lease away. Without an election it leads until it is told to stop.
+    pub async fn lead(
+        mut self,
+        leads: oneshot::Sender<()>,
+        mut stopping: watch::Receiver<bool>,
+    ) -> Option<String> {
+        if !self.options.enabled {
+            // The leader is there as long as this one is.
+            let _ = leads.send(());
+            let _ = stopping.wait_for(|stop| *stop).await;
+            return None;
+        }
+        tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => return None,
+            () = self.acquire() => {}
+        }
+        let _ = leads.send(());
+        tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => {}
+            why = self.keep() => return Some(why),
+        }
+        self.release().await;
+        None
+    }
+
     /// Returns when this one leads.
-    pub async fn acquire(&mut self) {
+    async fn acquire(&mut self) {
         let mut leader = String::new();
         loop {
             match self.try_once(self.options.renew_deadline()).await {
@@ -120,7 +129,7 @@ impl Candidate {
     }
 
     /// Renews the Lease; returns when this one leads no more, with the reason.
-    pub async fn keep(&mut self) -> String {
+    async fn keep(&mut self) -> String {
         let mut renewed = Instant::now();
         loop {
             tokio::time::sleep(self.options.retry_period()).await;
@@ -139,7 +148,7 @@ impl Candidate {
     }
 
     /// Gives the Lease away, so that another need not wait for its end.
-    pub async fn release(&mut self) {
+    async fn release(&mut self) {
         self.fence.set(None);
         let released = tokio::time::timeout(self.options.retry_period(), async {
             let mut lease = self.api.get(&self.options.name).await?;
@@ -265,16 +274,5 @@ mod tests {
             assert_eq!(decide(&spec, "me", unchanged), wanted, "{spec:?}");
         }
         proof::of!("KEP-CTL-3");
-    }
-
-    #[test]
-    fn a_fence_holds_until_its_time_and_not_without_one() {
-        let fence = Fence::default();
-        assert!(!fence.holds());
-        fence.set(Some(Instant::now()));
-        assert!(!fence.holds());
-        fence.set(Instant::now().checked_add(Duration::from_secs(3600)));
-        assert!(fence.holds());
-        assert!(Fence::open().holds());
     }
 }

@@ -1,4 +1,4 @@
-//! Write Events for pods that wait and objects that stay (`events.k8s.io/v1`).
+//! Write Events about objects (`events.k8s.io/v1`), each once until it changes.
 //!
 //! They are best effort.
 
@@ -13,8 +13,6 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::time::Instant;
 
-/// Name of the reporting controller in Events.
-const CONTROLLER: &str = "podnet.dev/controller";
 /// Time after which an unchanged Event is written again.
 ///
 /// An API server forgets Events after an hour.
@@ -50,6 +48,8 @@ pub struct Note {
 /// Writes Events, each once until it changes or is old.
 pub struct EventWriter {
     client: Client,
+    /// Name of the reporting controller.
+    controller: &'static str,
     instance: String,
     /// By UID of the object and reason.
     said: HashMap<(String, &'static str), (String, Instant)>,
@@ -64,10 +64,11 @@ impl std::fmt::Debug for EventWriter {
 }
 
 impl EventWriter {
-    /// One that writes as `instance` of the controller.
-    pub fn new(client: Client, instance: String) -> Self {
+    /// One that writes as `instance` of the `controller`.
+    pub fn new(client: Client, controller: &'static str, instance: String) -> Self {
         Self {
             client,
+            controller,
             instance,
             said: HashMap::new(),
         }
@@ -91,13 +92,23 @@ impl EventWriter {
         // Those of objects without a namespace are kept where kubectl looks for them.
         let namespace = note.about.namespace.as_deref().unwrap_or("default");
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        let event = event(note, namespace, &self.instance, Timestamp::now());
+        let event = event(
+            note,
+            namespace,
+            (self.controller, &self.instance),
+            Timestamp::now(),
+        );
         api.create(&PostParams::default(), &event).await?;
         Ok(true)
     }
 }
 
-fn event(note: &Note, namespace: &str, instance: &str, now: Timestamp) -> Event {
+fn event(
+    note: &Note,
+    namespace: &str,
+    (controller, instance): (&str, &str),
+    now: Timestamp,
+) -> Event {
     let name = note.about.name.as_deref().unwrap_or_default();
     let prefix = beginning(name, NAME_MAX).trim_end_matches(['.', '-']);
     Event {
@@ -111,7 +122,7 @@ fn event(note: &Note, namespace: &str, instance: &str, now: Timestamp) -> Event 
         note: Some(beginning(&note.text, NOTE_MAX).to_owned()),
         reason: Some(note.reason.to_owned()),
         regarding: Some(note.about.clone()),
-        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_controller: Some(controller.to_owned()),
         reporting_instance: Some(beginning(instance, INSTANCE_MAX).to_owned()),
         type_: Some(if note.is_warning { "Warning" } else { "Normal" }.to_owned()),
         ..Event::default()
@@ -119,7 +130,7 @@ fn event(note: &Note, namespace: &str, instance: &str, now: Timestamp) -> Event 
 }
 
 /// As much of a text as fits in so many bytes.
-pub(super) fn beginning(text: &str, max: usize) -> &str {
+pub fn beginning(text: &str, max: usize) -> &str {
     let end = text.floor_char_boundary(max);
     text.get(..end).unwrap_or_default()
 }
@@ -127,7 +138,6 @@ pub(super) fn beginning(text: &str, max: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::at;
 
     /// Kubernetes API, `events.k8s.io/v1`: what its validation asks for.
     #[test]
@@ -144,7 +154,12 @@ mod tests {
             varies: false,
             text: "ä".repeat(NOTE_MAX),
         };
-        let event = event(&note, "shop", &"i".repeat(200), at(0));
+        let event = event(
+            &note,
+            "shop",
+            ("podnet.dev/controller", &"i".repeat(200)),
+            Timestamp::UNIX_EPOCH,
+        );
         let name = event.metadata.name.expect("a name");
         assert!(
             name.len() <= 253 && api::check_subdomain(&name).is_ok(),
