@@ -27,8 +27,9 @@ use tokio::sync::Mutex;
 use super::bars::Bars;
 use super::gate::as_scheduler;
 use super::metrics::Metrics;
-use super::plan::{ObjectStep, Plan, PodStep, Status};
+use super::plan::{ObjectStep, Plan, PodStep, Status, earlier};
 use super::pod::{NETWORKS_READY, Pod};
+use super::setbacks::Setbacks;
 use super::view::View;
 
 mod addresses;
@@ -58,6 +59,8 @@ enum Outcome {
     Stale(&'static str),
     /// It has to be tried again.
     Failed,
+    /// The API server takes none of the object as it is.
+    Refused,
     /// No longer the leader; nothing was written.
     Deposed,
 }
@@ -71,6 +74,8 @@ pub struct Executor {
     /// The controllers' own.
     namespace: String,
     bars: Mutex<Bars>,
+    /// Statuses of parameters.
+    setbacks: Mutex<Setbacks>,
 }
 
 impl std::fmt::Debug for Executor {
@@ -100,12 +105,14 @@ impl Executor {
             events,
             namespace,
             bars: Mutex::default(),
+            setbacks: Mutex::default(),
         }
     }
 
     /// Does everything; true when all of it is done, or no longer to be done.
     ///
-    /// Returns also the excess blocks whose nodes were asked for them.
+    /// Returns also the excess blocks whose nodes were asked for them. When to look again though nothing
+    /// has changed tells [`Self::again`].
     pub async fn carry_out(&self, plan: &Plan, view: &View) -> (bool, Vec<Arc<IpBlock>>) {
         let mut done = true;
         if plan.create_default {
@@ -131,8 +138,14 @@ impl Executor {
         done &= excess;
         done &= self.slices(&plan.slices).await;
         // Last, because nothing waits for it.
-        done &= self.parameters(&plan.parameters).await;
+        self.parameters(&plan.parameters).await;
         (done, asked)
+    }
+
+    /// When a node may take blocks again, or a status be tried again.
+    pub async fn again(&self, now: Timestamp) -> Option<Timestamp> {
+        let bar = self.bars.lock().await.next(now);
+        earlier(bar, self.setbacks.lock().await.next(now))
     }
 
     /// Makes a write, counts it and tells of it.
@@ -156,6 +169,7 @@ impl Executor {
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
                 (Outcome::Stale("gone"), status.message)
             }
+            Ok(Err(error)) if is_refusal(&error) => (Outcome::Refused, brief(&error)),
             Ok(Err(error)) => (Outcome::Failed, brief(&error)),
             Err(_) => (Outcome::Failed, "no answer from the API server".to_owned()),
         };
@@ -164,11 +178,15 @@ impl Executor {
             tracing::debug!(kind, name, error = why, "the object was changed meanwhile");
         } else {
             self.metrics.write(kind, "failed");
+            let remedy = match outcome {
+                Outcome::Refused => "correct the object, or make it again",
+                _ => "trying again",
+            };
             tracing::warn!(
                 kind,
                 name,
                 error = why,
-                "the object is not written, trying again"
+                "the object is not written; {remedy}"
             );
         }
         (outcome, None)
@@ -286,7 +304,7 @@ impl Executor {
             };
             version = object.resource_version().unwrap_or_default();
         }
-        self.status(&api, resource, step, &version).await
+        self.status(&api, resource, step, &version).await.is_done()
     }
 
     /// Writes the status of an object of this version, if it is to have another.
@@ -296,10 +314,10 @@ impl Executor {
         resource: &ApiResource,
         step: &ObjectStep,
         version: &str,
-    ) -> bool {
+    ) -> Outcome {
         let kind = kind_label(resource);
         let Some(status) = &step.status else {
-            return true;
+            return Outcome::Written;
         };
         let patch = Patch::Apply(status_patch(resource, step, version, status));
         let params = PatchParams::apply(MANAGER).force();
@@ -308,7 +326,7 @@ impl Executor {
         if outcome == Outcome::Written {
             tell(kind, step, status);
         }
-        outcome.is_done()
+        outcome
     }
 
     fn api(&self, resource: &ApiResource, step: &ObjectStep) -> Api<DynamicObject> {
@@ -398,6 +416,11 @@ impl Outcome {
     fn is_done(self) -> bool {
         matches!(self, Self::Written | Self::Stale(_))
     }
+}
+
+/// True for an object that breaks a rule: another write is refused, too.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 422))
 }
 
 fn manager() -> PatchParams {

@@ -101,8 +101,8 @@ impl Leader {
         memory.judged.asked(&asked, now);
         timer.observe_duration();
         memory.unreadable = unreadable;
-        let bar_ends = self.executor.bar_ends(now).await;
-        let again = earlier(plan.again, bar_ends).map_or(RESYNC, |again| {
+        let again = self.executor.again(now).await;
+        let again = earlier(plan.again, again).map_or(RESYNC, |again| {
             Duration::try_from(again.duration_since(now)).unwrap_or_default()
         });
         if done {

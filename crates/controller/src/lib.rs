@@ -27,6 +27,7 @@ pub mod reclaim;
 #[cfg(test)]
 mod samples;
 pub mod server;
+mod setbacks;
 pub mod transports;
 pub mod usage;
 pub mod view;

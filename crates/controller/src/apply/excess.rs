@@ -88,11 +88,6 @@ impl Executor {
         (done, marked)
     }
 
-    /// When a node may take blocks again.
-    pub async fn bar_ends(&self, now: Timestamp) -> Option<Timestamp> {
-        self.bars.lock().await.next(now)
-    }
-
     /// Bars these nodes from further blocks, and says of which nodes that has ended.
     async fn bar(&self, confirmed: &[Excess]) -> bool {
         let now = Timestamp::now();

@@ -1,11 +1,15 @@
 //! Write the status of parameters.
 
+use std::time::Duration;
+
 use api::{AttachmentParameters, PodNetworkParameters};
 use futures_util::StreamExt as _;
-use futures_util::stream;
+use futures_util::stream::FuturesUnordered;
+use k8s_openapi::jiff::Timestamp;
 use kube::core::ApiResource;
+use tokio::time::{Instant, timeout};
 
-use super::{AT_ONCE, Executor};
+use super::{AT_ONCE, Executor, Outcome};
 use crate::parameters::Steps;
 use crate::plan::ObjectStep;
 
@@ -14,27 +18,70 @@ use crate::plan::ObjectStep;
 /// Users of namespaces decide how many there are, and pods wait for a pass to end. Each write is seen as a
 /// change, and leads to the next pass.
 const A_PASS: usize = 256;
+/// Time in which the writes of one pass begin.
+const WINDOW: Duration = Duration::from_secs(3);
+/// How long the API server may take for one of them.
+///
+/// So no pass is longer than [`WINDOW`] and this because of them.
+const ONE: Duration = Duration::from_secs(2);
 
 impl Executor {
     /// Writes the status of parameters, of networks first.
     ///
-    /// Returns true when all that was tried is done.
-    pub(super) async fn parameters(&self, steps: &Steps) -> bool {
-        let of = |resource: ApiResource, steps: &[ObjectStep]| {
-            let steps = steps.iter().take(A_PASS).cloned();
-            let each = steps.map(|step| (resource.clone(), step));
-            each.collect::<Vec<_>>()
+    /// One that fails waits for its next turn, which is later each time: see [`Self::again`].
+    pub(super) async fn parameters(&self, steps: &Steps) {
+        let all = steps.networks.iter().chain(&steps.attachments);
+        let mut setbacks = self.setbacks.lock().await;
+        let chosen = setbacks.choose(all, A_PASS, Timestamp::now());
+        let end = Instant::now() + WINDOW;
+        let tried = each(
+            chosen,
+            || Instant::now() < end,
+            ONE,
+            |step| self.of_parameters(step),
+        );
+        for (step, outcome) in tried.await {
+            let is_refused = outcome == Outcome::Refused;
+            if is_refused || outcome == Outcome::Failed {
+                setbacks.add(step, is_refused, Timestamp::now());
+            }
+        }
+    }
+
+    async fn of_parameters(&self, step: &ObjectStep) -> Outcome {
+        let resource = match step.namespace {
+            Some(_) => ApiResource::erase::<AttachmentParameters>(&()),
+            None => ApiResource::erase::<PodNetworkParameters>(&()),
         };
-        let networks = ApiResource::erase::<PodNetworkParameters>(&());
-        let mut all = of(networks, &steps.networks);
-        let attachments = ApiResource::erase::<AttachmentParameters>(&());
-        all.extend(of(attachments, &steps.attachments));
-        all.truncate(A_PASS);
-        let written = stream::iter(all).map(|(resource, step)| async move {
-            let api = self.api(&resource, &step);
-            self.status(&api, &resource, &step, &step.version).await
-        });
-        let written = written.buffer_unordered(AT_ONCE);
-        written.fold(true, async |all, done| all & done).await
+        let api = self.api(&resource, step);
+        self.status(&api, &resource, step, &step.version).await
     }
 }
+
+/// Begins a write for each step while `has_time`, and returns their outcomes.
+///
+/// One without an answer after `patience` has failed.
+async fn each<'a, W: Future<Output = Outcome>>(
+    steps: Vec<&'a ObjectStep>,
+    has_time: impl Fn() -> bool,
+    patience: Duration,
+    write: impl Fn(&'a ObjectStep) -> W,
+) -> Vec<(&'a ObjectStep, Outcome)> {
+    let mut left = steps.into_iter();
+    let mut running = FuturesUnordered::new();
+    let mut done = Vec::new();
+    loop {
+        while running.len() < AT_ONCE && has_time() {
+            let Some(step) = left.next() else { break };
+            let answer = timeout(patience, write(step));
+            running.push(async move { (step, answer.await.unwrap_or(Outcome::Failed)) });
+        }
+        match running.next().await {
+            Some(one) => done.push(one),
+            None => return done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
