@@ -48,6 +48,8 @@ const PORTS: &str = "ports";
 const INPUT: &str = "input";
 /// Where packets pass it.
 const FORWARD: &str = "forward";
+/// Where packets leave it, with their translated destinations.
+const LEAVE: &str = "leave";
 /// Longest wait for an answer.
 ///
 /// The kernel answers before `send` returns; loading its modules for the first time takes longer.
@@ -151,6 +153,7 @@ const fn chain_of(bound: Bound) -> &'static str {
     match bound {
         Bound::Here => INPUT,
         Bound::Elsewhere => FORWARD,
+        Bound::Leaving => LEAVE,
     }
 }
 
@@ -336,9 +339,13 @@ impl Netfilter {
                 batch.add_set(limit);
             }
         }
-        if !wanted.guards.is_empty() {
+        let is_leaving = |guard: &Guard| guard.bound == Bound::Leaving;
+        if !wanted.guards.iter().all(is_leaving) {
             batch.add_filter_chain(INPUT, Bound::Here, wanted.early);
             batch.add_filter_chain(FORWARD, Bound::Elsewhere, wanted.early);
+        }
+        if wanted.guards.iter().any(is_leaving) {
+            batch.add_filter_chain(LEAVE, Bound::Leaving, false);
         }
         for rule in wanted.rules() {
             batch.add_rule(&rule);

@@ -137,7 +137,7 @@ impl Rulesets {
     pub(crate) async fn stopped_packets(&self) -> Vec<(&'static str, String, u64)> {
         let look = |netfilter: &mut Netfilter| {
             let mut all = Vec::new();
-            for table in [OUTSIDE, overlay::TABLE] {
+            for table in [OUTSIDE, PORTS, overlay::TABLE] {
                 let rules = netfilter.stopped(table)?.into_iter();
                 all.extend(rules.map(|(rule, packets)| (table, rule, packets)));
             }
@@ -157,7 +157,10 @@ impl Rulesets {
     ///
     /// Where it needs none, nf_tables is not touched: that would load its modules.
     fn has_tables(&self) -> bool {
-        self.egress.is_fenced() || self.overlay.device() != 0 || self.routing.has_table()
+        self.egress.is_fenced()
+            || self.egress.has_ports()
+            || self.overlay.device() != 0
+            || self.routing.has_table()
     }
 
     /// Writes each table of the node's namespace that differs from the plan.

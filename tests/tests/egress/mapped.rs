@@ -352,7 +352,8 @@ fn reserved_ports_and_link_local_addresses_are_refused_and_nothing_is_begun() {
 /// The node goes on to translate them to the place of the gateway that is gone.
 #[test]
 fn connections_to_a_gateway_that_is_gone_reach_no_pod_behind_the_next_one() {
-    for is_v4 in [true, false] {
+    let both = [true, false];
+    for (is_v4, restarts) in both.into_iter().flat_map(|v4| both.map(|it| (v4, it))) {
         let node = testbed::node!(setup());
         settle_world(&node);
         let (first, port) = attach(&node, "a", "amber");
@@ -362,6 +363,10 @@ fn connections_to_a_gateway_that_is_gone_reach_no_pod_behind_the_next_one() {
         drop(asked.heard);
         first.detach("amber", "eth0");
         assert_closed(&node);
+        if restarts {
+            node.kill_9();
+            node.start_agent();
+        }
         let (later, port) = attach(&node, "l", "ochre");
         let heard = socket(&port.netns, SocketAddr::new(own(&port, is_v4), 53));
         let _ = asked.client.send(b"again");
@@ -371,6 +376,50 @@ fn connections_to_a_gateway_that_is_gone_reach_no_pod_behind_the_next_one() {
         assert_mapped(node.host().outside(), &port);
         later.detach("ochre", "eth0");
         assert_closed(&node);
+    }
+    proof::of!("ATT-18c");
+}
+
+/// The node has no way to there but its default route.
+#[test]
+fn connections_to_the_last_gateway_that_is_gone_leave_the_node_by_no_other_way() {
+    let node = testbed::node!(setup());
+    settle_world(&node);
+    let world = World::of(&node);
+    for (is_v4, name) in [(true, "a"), (false, "b")] {
+        let (pod, port) = attach(&node, name, "amber");
+        let outside = node.host().outside();
+        let clients = [outside, node.netns()].map(|client| ask(client, &port, is_v4).client);
+        pod.detach("amber", "eth0");
+        assert_closed(&node);
+        let beyond = SocketAddr::new(ip(BEYOND[usize::from(!is_v4)]), 9);
+        let mark = marker();
+        for client in &clients {
+            // The kernel may know of an error already; that is as good as an end.
+            let _ = client.send(&mark);
+            let _ = client.send(&mark);
+        }
+        // What the node itself sends is behind it, and it forwards what comes from outside in its order.
+        let last = marker();
+        let after = socket(node.netns(), SocketAddr::new(any(beyond.ip()), 0));
+        let here = SocketAddr::new(ip(NODE[usize::from(!is_v4)]), 9);
+        let asking = socket(outside, SocketAddr::new(any(here.ip()), 0));
+        asking.connect(here).expect("connected");
+        asking.send(b"after that").expect("sent");
+        assert!(asking.recv(&mut [0; 64]).is_err(), "nobody listens there");
+        after.send_to(&last, beyond).expect("sent");
+        let leaked = RefCell::new(false);
+        world.tap.wait("what the node sends last", |frame| {
+            // Frames of the client to the node are seen at this end, too.
+            let to_transit = if is_v4 {
+                frame.get(30..32) == Some(&[169, 254])
+            } else {
+                frame.get(38..42) == Some(&[0xfd, 0x70, 0x6f, 0x64])
+            };
+            *leaked.borrow_mut() |= contains(frame, &mark) && to_transit;
+            contains(frame, &last)
+        });
+        assert!(!leaked.into_inner(), "a datagram left by the default route");
     }
     proof::of!("ATT-18c");
 }
@@ -464,5 +513,19 @@ fn a_gateway_that_is_broken_takes_no_ports_from_pods_of_other_networks() {
     node.kill_9();
     node.start_agent();
     broken.detach("ochre", "eth0");
+    assert_closed(&node);
+}
+
+/// It is made again first, and no removal waits for an audit.
+#[test]
+fn a_pod_behind_a_gateway_that_is_broken_is_removed_at_once() {
+    let node = testbed::node!(setup());
+    settle_world(&node);
+    let (pod, _) = attach(&node, "a", "amber");
+    let (other, port) = attached(&node, "n", "amber");
+    super::scene::break_gateways(&node);
+    pod.detach("amber", "eth0");
+    assert_gets_out(&node, &port);
+    other.detach("amber", "eth0");
     assert_closed(&node);
 }

@@ -1,6 +1,6 @@
 //! Set up a node with two egress networks of the same subnets, others, and a world.
 
-use netdev::{Netfilter, Netns, NetnsId};
+use netdev::{Bound, Guard, LinkName, Netfilter, Netns, NetnsId, Packets, Ruleset};
 pub(crate) use testbed::beyond::{BEYOND, NODE, attached, call, conf, ip, settle_world};
 use testbed::{Network, Node, Port, Setup};
 
@@ -81,8 +81,28 @@ pub(crate) fn assert_closed(node: &Node) {
         [""; 0].map(std::path::PathBuf::from),
         "namespaces are left"
     );
-    for table in [TABLE, PORTS] {
-        let is_there = netfilter(node).has(table).expect("a look");
-        assert!(!is_there, "the table {table} is left");
+    let mut netfilter = netfilter(node);
+    let is_there = netfilter.has(TABLE).expect("a look");
+    assert!(!is_there, "the table {TABLE} is left");
+    // After ports were mapped a table without ports stays, for connections that go on.
+    let is_there = netfilter.has(PORTS).expect("a look");
+    let leads_nowhere = netfilter.says(&no_ports()).expect("a look");
+    assert!(!is_there || leads_nowhere, "the table {PORTS} leads on");
+}
+
+/// The table of ports of a node that has none any more.
+fn no_ports() -> Ruleset {
+    let links = LinkName::Starts("podnet-e".to_owned());
+    let transit = [("169.254.64.0", 18), ("fd70:6f64:6e65:7400::", 64)];
+    let stops = transit.map(|(address, bits)| Packets::To((ip(address), bits)));
+    let stops = stops.map(|packets| Guard::stop(Bound::Leaving, &[packets]));
+    let pass = Guard::pass(Bound::Leaving, &[Packets::OutBy(links)]);
+    Ruleset {
+        table: PORTS,
+        masquerade: None,
+        ports: None,
+        limits: Vec::new(),
+        guards: [vec![pass], stops.to_vec()].concat(),
+        early: false,
     }
 }

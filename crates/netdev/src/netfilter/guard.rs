@@ -92,6 +92,10 @@ pub enum Bound {
     Here,
     /// For others: the namespace forwards them.
     Elsewhere,
+    /// For others: forwarded ones, and those of the namespace itself.
+    ///
+    /// They have the link by which they leave. Early guards do not meet these.
+    Leaving,
 }
 
 /// Packets that end, or pass the guards after this one.

@@ -140,6 +140,7 @@ impl Batch {
         let hook = match bound {
             Bound::Here => NF_INET_LOCAL_IN,
             Bound::Elsewhere => NF_INET_FORWARD,
+            Bound::Leaving => NF_INET_POST_ROUTING,
         };
         self.add_base_chain(name, "filter", hook, if early { RAW } else { FILTER });
     }

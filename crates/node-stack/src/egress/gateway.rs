@@ -3,10 +3,10 @@
 //! Blocking; the connection is in the node's namespace.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use datapath::{Dispatcher, Hook};
 use host::{ALIAS_PREFIX, attach_dispatcher, silence};
@@ -21,12 +21,6 @@ use super::plan::{
 };
 
 mod sides;
-
-/// Where the search for a free place begins.
-///
-/// The node goes on to translate connections of mapped ports to the place of a gateway that is gone, as long as clients
-/// send. The next gateway knows nothing of them, so it has another place.
-static NEXT: AtomicU16 = AtomicU16::new(0);
 
 /// A gateway that is there.
 struct Found {
@@ -69,7 +63,7 @@ pub(super) fn ready(
         return Ok((way_out(&found), found.place));
     }
     remove_network(connection, directory, plan.network).map_err(refused)?;
-    let made = make(connection, &path, plan);
+    let made = make(connection, directory, plan);
     let made = made.and_then(|found| settle(connection, hook, plan, &found).map(|()| found));
     match made {
         Ok(found) => {
@@ -158,10 +152,26 @@ fn find(
     }))
 }
 
+/// Reads the place of the gateway that was made last; none when it is not known.
+fn newest(directory: &Path) -> Option<u16> {
+    let text = fs::read_to_string(plan::newest(directory)).ok()?;
+    text.trim().parse().ok().filter(|place| *place < PLACES)
+}
+
+/// Keeps the place of a gateway that is about to be made, for later agents.
+fn note_newest(directory: &Path, place: u16) -> Result<(), netdev::Error> {
+    let path = plan::newest(directory);
+    fs::write(&path, format!("{place}\n")).map_err(|source| netdev::Error::NameNetns {
+        action: "write the place of the newest gateway to",
+        path,
+        source,
+    })
+}
+
 /// Makes namespace and links; all of them are down.
 fn make(
     connection: &mut Connection,
-    path: &Path,
+    directory: &Path,
     plan: &GatewayPlan,
 ) -> Result<Found, EgressError> {
     let refused = |source| EgressError::Refused {
@@ -174,16 +184,13 @@ fn make(
         .iter()
         .filter_map(|link| plan::place_of(&link.name))
         .collect();
-    let first = NEXT.load(Ordering::Relaxed);
-    let place = (first..PLACES)
-        .chain(0..first)
-        .find(|place| !taken.contains(place))
-        .ok_or(EgressError::Full {
-            network: plan.network,
-            max: PLACES,
-        })?;
-    NEXT.store((place + 1) % PLACES, Ordering::Relaxed);
-    let netns = NamedNetns::create(path).map_err(refused)?.keep();
+    let place = plan::next_place(newest(directory), &taken).ok_or(EgressError::Full {
+        network: plan.network,
+        max: PLACES,
+    })?;
+    note_newest(directory, place).map_err(refused)?;
+    let path = directory.join(plan.file());
+    let netns = NamedNetns::create(&path).map_err(refused)?.keep();
     reached("egress.namespace");
     let mut pair = |spec: VethSpec| {
         let spec = VethSpec {
@@ -297,7 +304,7 @@ pub(super) fn remove_all_but(
         }
         removed.push(format!("link {}", link.name));
     }
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {
         let number = path
             .file_name()
@@ -322,8 +329,13 @@ pub fn remove(
     directory: &Path,
     dry: bool,
 ) -> Result<Vec<String>, netdev::Error> {
-    let removed = remove_all_but(connection, directory, &BTreeSet::new(), dry)?;
+    let mut removed = remove_all_but(connection, directory, &BTreeSet::new(), dry)?;
+    let newest = plan::newest(directory);
+    if newest.exists() {
+        removed.push(newest.display().to_string());
+    }
     if !dry {
+        let _ = fs::remove_file(&newest);
         // One with anything else in it stays, and one that is not there is gone.
         let _ = std::fs::remove_dir(directory);
     }

@@ -101,10 +101,39 @@ pub async fn open(ways: &impl Ways, network: u32, plan: GatewayPlan) -> Result<(
 /// # Errors
 /// When the kernel refuses the node's table, or that of the network's gateway.
 pub async fn write_ports_of(ways: &impl Ways, network: u32) -> Result<(), EgressError> {
+    write_all_ports(ways, network).await?.map_or(Ok(()), Err)
+}
+
+/// Writes the tables of mapped ports; returns the failure of this gateway.
+async fn write_all_ports(
+    ways: &impl Ways,
+    network: u32,
+) -> Result<Option<EgressError>, EgressError> {
     let mut failed = ways.write_ports().await?.failed;
     let own = failed.remove(&network);
     let _ = first_of(failed);
-    own.map_or(Ok(()), Err)
+    Ok(own)
+}
+
+/// [`super::Egress::withdraw`], by the caller whose turn it is.
+///
+/// A gateway that somebody has broken is made again, without the ports of pods that go: no removal waits for the audit.
+pub async fn withdraw(ways: &impl Ways, network: u32) -> Result<(), EgressError> {
+    let Some(error) = write_all_ports(ways, network).await? else {
+        return Ok(());
+    };
+    let Some(plan) = ways.planned().remove(&network) else {
+        return Err(error);
+    };
+    tracing::warn!(
+        network,
+        error = chain(&error),
+        "ports of the node cannot be taken from the way out of the network; it is made again"
+    );
+    if ways.make(plan).await? {
+        ways.lead_to(network)?;
+    }
+    write_ports_of(ways, network).await
 }
 
 /// Logs gateways whose mapped ports could not be written, and returns the first.

@@ -1,5 +1,6 @@
 //! Plans gateways: names, addresses, guards. Pure.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
@@ -175,10 +176,7 @@ pub(super) fn fence(
 ) -> Ruleset {
     let ours = LinkName::Starts(LINK_PREFIX.to_owned());
     let from = Packets::InBy(ours.clone());
-    let transit: [(IpAddr, u8); 2] = [
-        (TRANSIT_V4.0.into(), TRANSIT_V4.1),
-        (TRANSIT_V6.0.into(), TRANSIT_V6.1),
-    ];
+    let transit = transit_prefixes();
     // An answer of a gateway comes from its link: connection tracking would take one from elsewhere for it.
     let forged = |it| [Packets::From(it), Packets::NotInBy(ours.clone())];
     let stop = |what: Packets| Guard::stop(Bound::Elsewhere, &[from.clone(), what]);
@@ -233,6 +231,27 @@ pub(super) fn fence(
     }
 }
 
+/// Guards of the node against what is translated to a gateway that is gone.
+///
+/// The node's connections to mapped ports go on to be translated as long as their clients send, and what has no
+/// gateway any more would leave by the default route. The links of packets of the node itself are the right ones only
+/// where these leave.
+pub(super) fn to_no_gateway() -> Vec<Guard> {
+    let ours = LinkName::Starts(LINK_PREFIX.to_owned());
+    let pass = Guard::pass(Bound::Leaving, &[Packets::OutBy(ours)]);
+    let stop = |it| Guard::stop(Bound::Leaving, &[Packets::To(it)]);
+    let stops = transit_prefixes().map(stop);
+    [vec![pass], stops.to_vec()].concat()
+}
+
+/// The transit prefixes of both families.
+fn transit_prefixes() -> [(IpAddr, u8); 2] {
+    [
+        (TRANSIT_V4.0.into(), TRANSIT_V4.1),
+        (TRANSIT_V6.0.into(), TRANSIT_V6.1),
+    ]
+}
+
 /// Name of the file of the namespace of a network's gateway.
 pub(super) fn file(network: u32) -> String {
     network.to_string()
@@ -246,6 +265,25 @@ pub(super) fn link(place: u16) -> String {
 /// The place of a link of this name.
 pub(super) fn place_of(name: &str) -> Option<u16> {
     u16::from_str_radix(name.strip_prefix(LINK_PREFIX)?, 16).ok()
+}
+
+/// The file with the place of the gateway that was made last.
+///
+/// It is next to the directory of gateways.
+pub(super) fn newest(directory: &Path) -> PathBuf {
+    directory.with_extension("place")
+}
+
+/// Chooses the place of the next gateway: a free one after that of the newest.
+///
+/// The node goes on to translate connections of mapped ports to the place of a gateway that is gone, as long as clients
+/// send. The next gateway knows nothing of them, so it has another place, also after a restart of the agent.
+/// Where the newest is not known, the last of those that are there stands for it.
+pub(super) fn next_place(newest: Option<u16>, taken: &BTreeSet<u16>) -> Option<u16> {
+    let newest = newest.or_else(|| taken.last().copied());
+    let first = newest.map_or(0, |place| (place + 1) % PLACES);
+    let mut places = (first..PLACES).chain(0..first);
+    places.find(|place| !taken.contains(place))
 }
 
 /// The node's addresses at a place.
@@ -305,6 +343,19 @@ mod tests {
         }
         assert_eq!(place_of("podnet-exyz"), None);
         assert!(link(PLACES).len() < 15 && plan(&[]).port().len() < 15);
+    }
+
+    #[test]
+    fn a_place_is_used_again_when_all_others_were() {
+        let taken = |all: &[u16]| all.iter().copied().collect::<BTreeSet<u16>>();
+        assert_eq!(next_place(None, &taken(&[])), Some(0));
+        assert_eq!(next_place(Some(0), &taken(&[])), Some(1));
+        assert_eq!(next_place(Some(0), &taken(&[0, 1, 2])), Some(3));
+        assert_eq!(next_place(Some(PLACES - 1), &taken(&[0])), Some(1));
+        // The note is lost: what was given up a moment ago may be used, what is there is not.
+        assert_eq!(next_place(None, &taken(&[4, 7])), Some(8));
+        let all: BTreeSet<u16> = (0..PLACES).collect();
+        assert_eq!(next_place(Some(3), &all), None);
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub(super) struct Written {
     ///
     /// It is not known what these say.
     unknown: BTreeSet<u32>,
+    /// The node has the table, which stays with its guards when the last port goes.
+    has_table: bool,
 }
 
 /// Outcome of a write of all tables of mapped ports.
@@ -128,6 +130,8 @@ const fn protocol(protocol: HostProtocol) -> PortProtocol {
 }
 
 /// The node's table: ports of its own addresses lead to gateways at these places.
+///
+/// What is translated to a place without a gateway ends there.
 fn of_node(written: &Written) -> Ruleset {
     let mut forwards = Vec::new();
     for (network, mappings) in &written.mappings {
@@ -155,9 +159,9 @@ fn of_node(written: &Written) -> Ruleset {
     Ruleset {
         table: PORTS,
         masquerade: None,
-        ports: Some(Ports { gate, forwards }),
+        ports: (!forwards.is_empty()).then_some(Ports { gate, forwards }),
         limits: Vec::new(),
-        guards: Vec::new(),
+        guards: plan::to_no_gateway(),
         early: false,
     }
 }
@@ -197,15 +201,15 @@ fn of_gateway(mappings: &BTreeSet<Mapping>) -> Ruleset {
 impl Egress {
     /// Writes the tables of mapped ports as the book has the mappings.
     ///
-    /// One that says it already is left as it is. That of the node is removed when it has no ports; that of a
-    /// gateway stays as long as the gateway, and ends connections of ports that are gone. A gateway that cannot be
+    /// One that says it already is left as it is. That of the node stays when its last port goes, for connections that
+    /// go on; that of a gateway stays as long as the gateway, and ends connections of ports that are gone. A gateway that cannot be
     /// written keeps no other from its ports, and has none itself: it may lead them to pods that are gone.
     pub(super) async fn write_mapped(&self) -> Result<PortsWritten, EgressError> {
         let mut wanted = self.planned_ports();
         // Until all is written, it is not known what the tables say.
         let before = self.ports().take();
         let is_clear = match &before {
-            Some(before) => before.mappings.is_empty() && before.unknown.is_empty(),
+            Some(before) => !before.has_table && before.unknown.is_empty(),
             // Where no guard is, no agent before this one has left a port; nf_tables is not touched.
             None => !self.is_fenced(),
         };
@@ -240,16 +244,19 @@ impl Egress {
         let failed = self.host.netlink.with(inside).await?;
         wanted.leave_out(failed.keys().copied());
         let is_empty = wanted.mappings.is_empty();
+        let had_table = before.is_some_and(|before| before.has_table);
         let node = of_node(&wanted);
         let here = move |netfilter: &mut netdev::Netfilter| {
-            if is_empty {
-                netfilter.remove_table(PORTS)?;
-                return Ok(TableWrite::Unneeded);
+            // An agent before this one may have left one. Where there never was a port, there is none.
+            if is_empty && !had_table && !netfilter.has(PORTS)? {
+                return Ok(None);
             }
-            netfilter.ensure(&node)
+            netfilter.ensure(&node).map(Some)
         };
         let written = self.host.netlink.with_netfilter(here).await?;
-        if written.is_change() {
+        wanted.has_table = written.is_some();
+        let written = written.unwrap_or(TableWrite::Unneeded);
+        if written.is_change() && !is_empty {
             tracing::info!("ports of the node lead to pods, by the nf_tables table inet {PORTS}");
         }
         *self.ports() = Some(wanted);
@@ -273,7 +280,8 @@ impl Egress {
 
     /// Takes the ports of an attachment that is being removed out of the tables.
     ///
-    /// Its addresses are still held, so that no other pod has these while a port leads there.
+    /// Its addresses are still held, so that no other pod has these while a port leads there. A gateway that cannot be
+    /// written is made again once.
     ///
     /// # Errors
     /// When the table of the node, or that of the network's gateway, may lead there still.
@@ -282,13 +290,13 @@ impl Egress {
             return Ok(());
         }
         let _turn = self.turn.lock().await;
-        order::write_ports_of(self, facts.id).await
+        order::withdraw(self, facts.id).await
     }
 
-    /// True when the node's table has ports.
+    /// True when the node has the table of ports.
     pub fn has_ports(&self) -> bool {
         let ports = self.ports();
-        ports.as_ref().is_some_and(|it| !it.mappings.is_empty())
+        ports.as_ref().is_some_and(|it| it.has_table)
     }
 
     /// Restores the node's table of mapped ports, and those of gateways.
@@ -297,7 +305,7 @@ impl Egress {
     /// When the kernel refuses.
     pub async fn restore_ports(&self) -> Result<TableWrite, EgressError> {
         let _turn = self.turn.lock().await;
-        if self.planned_ports().mappings.is_empty() {
+        if self.planned_ports().mappings.is_empty() && !self.has_ports() {
             return Ok(TableWrite::Unneeded);
         }
         let written = self.write_mapped().await?;
@@ -326,7 +334,7 @@ impl Egress {
         Written {
             places: places.collect(),
             mappings,
-            unknown: BTreeSet::new(),
+            ..Written::default()
         }
     }
 }
@@ -401,7 +409,7 @@ mod tests {
         Written {
             mappings: mappings(&ledger(ports)),
             places: BTreeMap::from([(7, 3)]),
-            unknown: BTreeSet::new(),
+            ..Written::default()
         }
     }
 
@@ -463,6 +471,21 @@ mod tests {
         tables.leave_out([7]);
         assert_eq!(said(&of_node(&tables)), [""; 0]);
         assert_eq!(tables.unknown, BTreeSet::from([7, 8]));
+    }
+
+    #[test]
+    fn what_is_translated_to_no_gateway_ends_at_the_node_with_ports_and_without() {
+        for tables in [written(&[port(None, 8053)]), Written::default()] {
+            let guards = of_node(&tables).guards;
+            let said: Vec<String> = guards.iter().map(ToString::to_string).collect();
+            let expected = [
+                "pass out by podnet-e*",
+                "stop to 169.254.64.0/18",
+                "stop to fd70:6f64:6e65:7400::/64",
+            ];
+            assert_eq!(said, expected);
+        }
+        assert_eq!(of_node(&Written::default()).ports, None);
     }
 
     #[test]

@@ -39,6 +39,8 @@ struct Things {
     ports: BTreeSet<u8>,
     /// Networks whose gateways take no table of ports.
     broken: BTreeSet<u32>,
+    /// Networks whose gateways take none until they are made again.
+    lost: BTreeSet<u32>,
     /// Networks with a gateway.
     gateways: BTreeSet<u32>,
     /// The guards of ways out.
@@ -80,9 +82,17 @@ impl Things {
             .iter()
             .filter(|(it, _)| !self.leaving.contains(it));
         let open = stay.filter(|(_, facts)| {
-            self.known.open.contains(&facts.id) && !self.broken.contains(&facts.id)
+            self.known.open.contains(&facts.id) && !self.unwritable().contains(&facts.id)
         });
         open.map(|(it, _)| *it).collect()
+    }
+
+    /// Networks whose gateways take no ports.
+    fn unwritable(&self) -> BTreeSet<u32> {
+        let all = self.broken.union(&self.lost);
+        all.copied()
+            .filter(|it| self.known.open.contains(it))
+            .collect()
     }
 
     /// Frees the addresses of an attachment.
@@ -176,6 +186,7 @@ impl Ways for Fake {
     async fn make(&self, plan: GatewayPlan) -> Result<bool, EgressError> {
         let made = self.call("gateway", |things| {
             things.gateways.insert(plan.network);
+            things.lost.remove(&plan.network);
         });
         made?;
         Ok(self.things().known.open.insert(plan.network))
@@ -184,10 +195,9 @@ impl Ways for Fake {
     async fn write_ports(&self) -> Result<PortsWritten, EgressError> {
         self.call("ports", |things| things.ports = things.ports_needed())?;
         let things = self.things();
-        let broken = things.broken.intersection(&things.known.open);
-        let failed = broken.map(|network| {
+        let failed = things.unwritable().into_iter().map(|network| {
             let what = "the test breaks the gateway";
-            (*network, netdev::Error::Malformed { what }.into())
+            (network, netdev::Error::Malformed { what }.into())
         });
         Ok(PortsWritten {
             failed: failed.collect(),
@@ -289,7 +299,7 @@ impl Members for Fake {
     }
 
     async fn withdraw(&self, facts: &NetworkFacts) -> Result<(), EgressError> {
-        order::write_ports_of(self, facts.id).await
+        order::withdraw(self, facts.id).await
     }
 
     async fn close(&self, facts: &NetworkFacts) {

@@ -63,3 +63,17 @@ fn the_addresses_of_a_pod_are_held_while_a_port_may_lead_there() {
     scene.assert_settled("the audit");
     assert!(scene.fake.things().book.is_empty());
 }
+
+/// It is made again, so that no removal waits for the audit.
+#[test]
+fn a_pod_behind_a_gateway_without_a_namespace_is_removed_at_once() {
+    let scene = Scene::new();
+    scene.add(1, EGRESS).unwrap().unwrap();
+    scene.add(2, EGRESS).unwrap().unwrap();
+    let lost = facts(EGRESS).1.id;
+    scene.fake.things().lost.insert(lost);
+    scene.remove(1).unwrap();
+    assert!(!scene.fake.things().book.contains_key(&1), "it is gone");
+    assert_eq!(scene.fake.things().ports, [2].into());
+    scene.assert_settled("the gateway is made again");
+}
