@@ -8,6 +8,7 @@ pub mod line;
 mod log_file;
 mod run;
 mod table;
+mod turn;
 
 pub use self::key::{Address, FlowKey};
 pub use self::line::About;

@@ -86,6 +86,12 @@ impl Inner {
         };
         self.marks.set(port_id, marked)
     }
+
+    /// Marks the port of a new listener; returns the drops that were lost before.
+    fn begin(&mut self, port_id: u16) -> Result<u64, DatapathError> {
+        self.mark(port_id)?;
+        self.marks.lost(port_id)
+    }
 }
 
 #[derive(Clone)]
@@ -109,6 +115,8 @@ pub struct Watch {
     interfaces: Vec<u32>,
     drops: Receiver<DropEvent>,
     lost: Arc<AtomicU64>,
+    /// Drops of the port that were lost before this watch began.
+    before: u64,
 }
 
 impl Captures {
@@ -173,10 +181,15 @@ impl Captures {
             return Err(Busy::Node);
         }
         listeners.ports.insert(port_id);
-        if let Err(error) = inner.mark(port_id) {
-            inner.of(kind).ports.remove(&port_id);
-            return Err(error.into());
-        }
+        let before = match inner.begin(port_id) {
+            Ok(before) => before,
+            Err(error) => {
+                inner.of(kind).ports.remove(&port_id);
+                // The first error is the one to tell.
+                let _ = inner.mark(port_id);
+                return Err(error.into());
+            }
+        };
         let (to, drops) = sync_channel(match kind {
             Kind::Captured => DROPS,
             Kind::Sampled => SAMPLED_DROPS,
@@ -200,6 +213,7 @@ impl Captures {
             interfaces,
             drops,
             lost,
+            before,
         })
     }
 
@@ -261,7 +275,8 @@ impl Watch {
     /// When the kernel does not tell.
     pub fn lost(&self) -> Result<u64, DatapathError> {
         let unpublished = self.captures.lock().marks.lost(self.port_id)?;
-        Ok(u64::from(unpublished) + self.lost.load(Ordering::Acquire))
+        let unpublished = unpublished.saturating_sub(self.before);
+        Ok(unpublished + self.lost.load(Ordering::Acquire))
     }
 }
 

@@ -99,6 +99,8 @@ pub fn run(
         // All frames until here are in the buffers, which are read now.
         let read_until = now(ClockId::Monotonic);
         let heard_until = source.watch.heard_until();
+        // Before frames: one whose drop is lost after this is read by the turn that sees the new number.
+        let lost_now = source.watch.lost()?;
         if ending.is_none() {
             source.tap.read(|event| match event {
                 TapEvent::Frame { cpu, record, bytes } => {
@@ -112,7 +114,6 @@ pub fn run(
         drops
             .filter(|drop| end_ns.is_none_or(|end| drop.time_ns <= end))
             .for_each(|drop| join.hear(drop));
-        let lost_now = source.watch.lost()?;
         let complete = lost_now == lost_drops;
         lost_drops = lost_now;
         if ending.is_none() && (stop.load(Ordering::Acquire) || begun.elapsed() >= limits.time) {

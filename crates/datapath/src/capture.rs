@@ -3,6 +3,7 @@
 //! Nothing of it has a pin. A tap ends with its sockets, and the marks are of one set of programs: those
 //! of the next agent begin without any.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -28,7 +29,19 @@ const FRAMES: &str = "FRAMES";
 const SNAPLEN: &str = "SNAPLEN";
 
 /// Marks of ports under capture, in the programs of one agent.
-pub struct Marks(Array<MapData, u32>);
+pub struct Marks {
+    map: Array<MapData, u32>,
+    /// Ports with a mark.
+    kept: HashMap<u16, Kept>,
+}
+
+/// Facts that the agent keeps of a port with a mark.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Kept {
+    marked: Marked,
+    /// Drops that were lost before the word of the port was written last.
+    lost: u64,
+}
 
 impl fmt::Debug for Marks {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,9 +54,11 @@ impl Marks {
     pub(crate) const MAP: &str = "CAPTURED";
 
     pub(crate) fn new(map: Map) -> Result<Self, DatapathError> {
-        Array::try_from(map)
-            .map(Self)
-            .map_err(DatapathError::map("open", Self::MAP))
+        let map = Array::try_from(map).map_err(DatapathError::map("open", Self::MAP))?;
+        Ok(Self {
+            map,
+            kept: HashMap::new(),
+        })
     }
 
     /// Has every drop of a port published, or those of sampled frames, or none.
@@ -51,24 +66,72 @@ impl Marks {
     /// # Errors
     /// When the kernel refuses, or has no such port.
     pub fn set(&mut self, port_id: u16, marked: Marked) -> Result<(), DatapathError> {
-        let captured = if marked.captured { CAPTURE_ON } else { 0 };
-        let value = captured | if marked.sampled { FLOW_ON } else { 0 };
-        self.0
-            .set(u32::from(port_id), value, 0)
-            .map_err(DatapathError::map("write", Self::MAP))
+        let before = self.kept.get(&port_id).copied().unwrap_or_default();
+        if before.marked == marked {
+            return Ok(());
+        }
+        let word = self.word(port_id)?;
+        self.write(port_id, marked)?;
+        if marked == Marked::default() {
+            self.kept.remove(&port_id);
+        } else {
+            self.kept.insert(port_id, before.after_write(word, marked));
+        }
+        Ok(())
     }
 
     /// Returns the number of unpublished drops of a port since it was marked.
     ///
-    /// CPUs that lose one at the same moment may count one.
+    /// It may be more than were lost, and is more than before when any was lost meanwhile.
     ///
     /// # Errors
     /// When the kernel refuses, or has no such port.
-    pub fn lost(&self, port_id: u16) -> Result<u32, DatapathError> {
-        self.0
+    pub fn lost(&mut self, port_id: u16) -> Result<u64, DatapathError> {
+        let word = self.word(port_id)?;
+        let kept = self.kept.get(&port_id).copied().unwrap_or_default();
+        if word % CAPTURE_LOST == kept.marked.bits() {
+            return Ok(kept.lost + u64::from(word / CAPTURE_LOST));
+        }
+        // A program that counted at the moment of a write has undone it.
+        self.write(port_id, kept.marked)?;
+        let kept = kept.after_write(word, kept.marked);
+        self.kept.insert(port_id, kept);
+        Ok(kept.lost)
+    }
+
+    fn word(&self, port_id: u16) -> Result<u32, DatapathError> {
+        self.map
             .get(&u32::from(port_id), 0)
-            .map(|value| value / CAPTURE_LOST)
             .map_err(DatapathError::map("read", Self::MAP))
+    }
+
+    fn write(&mut self, port_id: u16, marked: Marked) -> Result<(), DatapathError> {
+        self.map
+            .set(u32::from(port_id), marked.bits(), 0)
+            .map_err(DatapathError::map("write", Self::MAP))
+    }
+}
+
+impl Kept {
+    /// Counts what a write over this word would hide.
+    ///
+    /// A listener that goes on hears of drops that were lost before.
+    /// One that is lost at the moment of the write is in neither word, so that one more is counted.
+    fn after_write(self, word: u32, marked: Marked) -> Self {
+        let is_new = self.marked == Marked::default();
+        let lost = self.lost + u64::from(word / CAPTURE_LOST) + 1;
+        Self {
+            marked,
+            lost: if is_new { 0 } else { lost },
+        }
+    }
+}
+
+impl Marked {
+    /// The bits of the word of a port.
+    const fn bits(self) -> u32 {
+        let captured = if self.captured { CAPTURE_ON } else { 0 };
+        captured | if self.sampled { FLOW_ON } else { 0 }
     }
 }
 
@@ -241,4 +304,36 @@ fn program(programs: &mut Ebpf, place: TapPlace) -> Result<&mut SocketFilter, Da
         .ok_or(DatapathError::NoProgram { name })?
         .try_into()
         .map_err(DatapathError::program("use", name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLED: Marked = Marked {
+        captured: false,
+        sampled: true,
+    };
+    const BOTH: Marked = Marked {
+        captured: true,
+        sampled: true,
+    };
+
+    #[test]
+    fn a_capture_that_begins_or_ends_hides_no_lost_drop_of_a_sampled_port() {
+        let begun = Kept::default().after_write(7 * CAPTURE_LOST, SAMPLED);
+        assert_eq!(begun.lost, 0, "nobody listened before");
+        let both = begun.after_write(3 * CAPTURE_LOST | SAMPLED.bits(), BOTH);
+        assert!(both.lost >= 3 && both.marked == BOTH, "{both:?}");
+        let one = both.after_write(2 * CAPTURE_LOST | BOTH.bits(), SAMPLED);
+        assert!(one.lost >= 5, "{one:?}");
+        // None was seen to be lost, and one may have been at the moment of the write.
+        assert!(one.after_write(SAMPLED.bits(), BOTH).lost > one.lost);
+    }
+
+    #[test]
+    fn the_bits_of_marks_are_below_the_count() {
+        assert!(BOTH.bits() < CAPTURE_LOST);
+        assert_ne!(BOTH.bits(), SAMPLED.bits());
+    }
 }

@@ -34,12 +34,30 @@ impl LogFile {
 
     /// Makes the file, so that a wrong path is known at the start.
     ///
+    /// Looks at the place of the file before it, too.
+    ///
     /// # Errors
     /// When it cannot be written.
     pub fn check(&self) -> io::Result<()> {
         match &self.place {
             Place::Stdout => Ok(()),
-            Place::File(path) => open(path).map(drop),
+            Place::File(path) => {
+                open(path)?;
+                let before = before(path);
+                match fs::metadata(&before) {
+                    // A directory takes no file in its place, and each interval after that would be lost.
+                    Ok(found) if !found.is_file() => Err(io::Error::new(
+                        io::ErrorKind::InvalidInput,
+                        format!(
+                            "{} is no regular file: move it away, a full file gets this name",
+                            before.display()
+                        ),
+                    )),
+                    Ok(_) => Ok(()),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
         }
     }
 

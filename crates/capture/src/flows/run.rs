@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use agent_common::capture::{FLOW_RING_BYTES, FlowRecord};
+use agent_common::event::DropEvent;
 use datapath::DatapathError;
 use datapath::capture::FlowTap;
 use rustix::time::ClockId;
@@ -14,6 +15,7 @@ use rustix::time::ClockId;
 use crate::flows::line::{self, About, Header};
 use crate::flows::log_file::LogFile;
 use crate::flows::table::{FlowTable, Interval};
+use crate::flows::turn::{Readable, turn};
 use crate::join::{Frame, Join};
 use crate::registry::Watch;
 use crate::session::{frame, now};
@@ -234,14 +236,8 @@ fn take(table: &mut FlowTable, counted: &Counted, sampled: &mut Sampled, last: b
         lost,
         lost_drops,
     } = sampled;
-    let read_until = now(ClockId::Monotonic);
-    let heard_until = port.watch.heard_until();
-    port.tap.read(SAMPLES, |record| join.see(shown(record)));
-    for drop in port.watch.drops() {
-        join.hear(drop);
-    }
+    let judged = turn(port, join, lost_drops, now(ClockId::Monotonic), last);
     let lost_now = number(port.tap.lost(), *lost);
-    let drops_now = number(port.watch.lost(), *lost_drops);
     let more = lost_now
         .saturating_sub(*lost)
         .saturating_add(join.take_refused());
@@ -250,20 +246,31 @@ fn take(table: &mut FlowTable, counted: &Counted, sampled: &mut Sampled, last: b
         Counted::add(&counted.lost, more);
     }
     *lost = lost_now;
-    let is_complete = drops_now == *lost_drops;
-    *lost_drops = drops_now;
-    let until = if last {
-        u64::MAX
-    } else {
-        read_until.min(heard_until)
-    };
-    for judged in join.release(until, is_complete) {
+    for judged in judged {
         let counter = if table.count(port.number, &judged) {
             &counted.logged
         } else {
             &counted.overflow
         };
         Counted::add(counter, 1);
+    }
+}
+
+impl Readable for FlowPort {
+    fn heard_until(&self) -> u64 {
+        self.watch.heard_until()
+    }
+
+    fn lost_drops(&self) -> Result<u64, DatapathError> {
+        self.watch.lost()
+    }
+
+    fn samples(&mut self, mut take: impl FnMut(Frame)) {
+        self.tap.read(SAMPLES, |record| take(shown(record)));
+    }
+
+    fn drops(&self, take: impl FnMut(DropEvent)) {
+        self.watch.drops().for_each(take);
     }
 }
 

@@ -62,3 +62,17 @@ fn a_pipe_is_refused_because_its_writer_would_wait_for_a_reader() {
         assert_eq!(refused.unwrap_err().to_string(), "it is no regular file");
     }
 }
+
+#[test]
+fn a_directory_at_the_place_of_the_file_before_is_refused_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flows");
+    let log = LogFile::new(Place::File(path.clone()), 10);
+    log.check().unwrap();
+    fs::create_dir(before(&path)).unwrap();
+    let refused = log.check().unwrap_err().to_string();
+    assert!(refused.contains("flows.1 is no regular file"), "{refused}");
+    fs::remove_dir(before(&path)).unwrap();
+    fs::write(before(&path), "{}\n").unwrap();
+    log.check().unwrap();
+}
