@@ -194,7 +194,9 @@ pub enum AgentError {
         faults: Vec<String>,
     },
     /// No namespace came with the request.
-    #[error("CNI_NETNS {path} could not be opened by the plugin")]
+    #[error(
+        "CNI_NETNS {path} could not be opened by the plugin: see that the namespace is there, and that the plugin runs as root in the mount namespace of the runtime; a sandbox without one has to be made again"
+    )]
     NoNetns {
         /// The path.
         path: String,
@@ -434,16 +436,25 @@ pub enum AgentError {
     )]
     DefaultNetworkWaits,
     /// An `ADD` has no container.
-    #[error("an internal task failed: ADD without a container")]
+    #[error(
+        "an internal task failed: ADD without a container; {}",
+        telemetry::FAULT
+    )]
     AddWithoutContainer,
     /// A request for a pod has no container.
-    #[error("an internal task failed: a request without a container")]
+    #[error(
+        "an internal task failed: a request without a container; {}",
+        telemetry::FAULT
+    )]
     NoContainer,
     /// The device cannot be written into the configuration of a plugin.
-    #[error("an internal task failed: the device in a configuration")]
+    #[error(
+        "an internal task failed: the device in a configuration; {}",
+        telemetry::FAULT
+    )]
     DeviceUntold,
     /// The interface of a request is none of a pod.
-    #[error("an internal task failed: CNI_IFNAME")]
+    #[error("an internal task failed: CNI_IFNAME; {}", telemetry::FAULT)]
     InterfaceName,
 }
 

@@ -3,10 +3,10 @@ use super::*;
 #[test]
 fn an_add_without_a_namespace_names_the_path_that_failed() {
     let error = require(None, "/run/netns/gone").unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "CNI_NETNS /run/netns/gone could not be opened by the plugin"
-    );
+    let text = error.to_string();
+    let failed = "CNI_NETNS /run/netns/gone could not be opened by the plugin: ";
+    assert!(text.starts_with(failed), "{text}");
+    assert!(text.contains("as root"), "it has a remedy: {text}");
 }
 
 #[test]

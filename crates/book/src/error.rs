@@ -195,7 +195,7 @@ pub enum BookError {
         network: String,
     },
     /// The allocator of a network is missing right after it was made.
-    #[error("an internal task failed: allocator")]
+    #[error("an internal task failed: allocator; {}", telemetry::FAULT)]
     NoAllocator,
     /// Too many of the records in the store cannot be used.
     #[error(

@@ -45,13 +45,16 @@ pub enum PortError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The thread that watches new links is gone.
-    #[error("an internal task failed: watching the links")]
+    #[error("an internal task failed: watching the links; {}", telemetry::FAULT)]
     LinksUnwatched,
     /// The task that mends a port died.
-    #[error("an internal task failed: mending an AF_XDP port")]
+    #[error(
+        "an internal task failed: mending an AF_XDP port; {}",
+        telemetry::FAULT
+    )]
     MendingDied,
     /// The connection to the switch cannot be watched.
-    #[error("an internal task failed: watching the switch")]
+    #[error("an internal task failed: watching the switch; {}", telemetry::FAULT)]
     SwitchUnwatched,
 }
 

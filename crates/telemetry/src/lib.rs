@@ -10,6 +10,10 @@ mod log;
 
 pub use self::log::{FilterError, LOG_BYTES, Sparing, init};
 
+/// Remedy of errors that should never be.
+pub const FAULT: &str = "this is a fault of podnet: restart the agent of the node if the next attempt fails, too, \
+     and report this line with the lines of the agent's log before it";
+
 /// Writes an error and its causes as one line.
 ///
 /// A cause whose text is in the line already is left out: many errors repeat their source.
