@@ -40,6 +40,22 @@ fn a_value_that_is_misspelt_or_impossible_is_refused_with_its_place() {
         ),
         ("kubeletDir=\"lib\"", "'/kubeletDir'", "pattern"),
         (
+            "reservedHostPorts=[\"80:90\"]",
+            "'/reservedHostPorts/0'",
+            "pattern",
+        ),
+        // Of the root directory of a node, not of one of its own.
+        (
+            "flowLog={\"file\":\"/flows\"}",
+            "'/flowLog/file'",
+            "pattern",
+        ),
+        (
+            "tracing={\"otlpEndpoint\":\"https://collector:4317\"}",
+            "'/tracing/otlpEndpoint'",
+            "pattern",
+        ),
+        (
             "agent={\"extraArgs\":[\"log\"]}",
             "'/agent/extraArgs/0'",
             "pattern",
@@ -230,6 +246,51 @@ fn lists_are_read_in_the_same_way_by_all_three_programs() {
             );
         }
     }
+}
+
+#[test]
+fn the_agents_get_the_values_of_their_options_and_none_without() {
+    let Some(helm) = Helm::find(testbed::test_name!()) else {
+        return;
+    };
+    let of_values = |values: &[&str]| {
+        let objects = helm.objects(values);
+        let ours = ["--reserved-host-ports", "--flow-log", "--otlp-endpoint"];
+        let is_ours = |it: &String| ours.iter().any(|name| it.starts_with(name));
+        let mut arguments = arguments(&objects, AGENT);
+        arguments.retain(is_ours);
+        let spec = &found(&objects, AGENT)["spec"]["template"]["spec"];
+        let is_log = |it: &&Value| it["name"] == "flow-log";
+        let volumes = spec["volumes"].as_array().expect("volumes");
+        let mounts = spec["containers"][0]["volumeMounts"].as_array();
+        let mounts = mounts.expect("mounts").iter().find(is_log);
+        let volume = volumes.iter().find(is_log).cloned();
+        (arguments, volume, mounts.cloned())
+    };
+    let none: Vec<String> = Vec::new();
+    assert_eq!(of_values(&[]), (none, None, None));
+    let (arguments, volume, mount) = of_values(&[
+        "reservedHostPorts=[\"30000-32767\",\"8472\"]",
+        "flowLog={\"file\":\"/var/log/podnet/flows.jsonl\"}",
+        "tracing={\"otlpEndpoint\":\"http://127.0.0.1:4317\"}",
+    ]);
+    assert_eq!(
+        arguments,
+        [
+            "--reserved-host-ports=30000-32767,8472",
+            "--flow-log=/flow-log/flows.jsonl",
+            "--otlp-endpoint=http://127.0.0.1:4317",
+        ]
+    );
+    let path = json!({"path": "/var/log/podnet", "type": "DirectoryOrCreate"});
+    assert_eq!(volume, Some(json!({"name": "flow-log", "hostPath": path})));
+    assert_eq!(
+        mount,
+        Some(json!({"name": "flow-log", "mountPath": "/flow-log"}))
+    );
+    let (arguments, volume, _) = of_values(&["reservedHostPorts=[]", "flowLog={\"file\":\"-\"}"]);
+    assert_eq!(arguments, ["--reserved-host-ports=", "--flow-log=-"]);
+    assert_eq!(volume, None, "the container's log has no directory");
 }
 
 /// As `deploy/access-control` does it.
