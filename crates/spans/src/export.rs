@@ -8,11 +8,8 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 
-pub(crate) static COUNTS: Counters = Counters {
-    exported: AtomicU64::new(0),
-    dropped: AtomicU64::new(0),
-    waiting: AtomicUsize::new(0),
-};
+/// Counters of this process.
+pub(crate) static COUNTS: Counters = Counters::new();
 
 #[derive(Debug)]
 pub(crate) struct Counters {
@@ -22,6 +19,27 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    pub(crate) const fn new() -> Self {
+        Self {
+            exported: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    /// Spans that wait for the collector or its answer.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            exported: self.exported.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
+        }
+    }
+
     pub(crate) fn drop(&self, spans: u64) {
         self.dropped.fetch_add(spans, Ordering::Relaxed);
     }
@@ -38,19 +56,16 @@ pub struct Counts {
 
 /// Returns the number of spans of this process so far.
 pub fn counts() -> Counts {
-    Counts {
-        exported: COUNTS.exported.load(Ordering::Relaxed),
-        dropped: COUNTS.dropped.load(Ordering::Relaxed),
-    }
+    COUNTS.counts()
 }
 
 /// An exporter whose spans are counted.
 #[derive(Debug)]
-pub(crate) struct Counted<E>(E);
+pub(crate) struct Counted<E>(E, &'static Counters);
 
 impl<E> Counted<E> {
-    pub(crate) const fn new(exporter: E) -> Self {
-        Self(exporter)
+    pub(crate) const fn new(exporter: E, counters: &'static Counters) -> Self {
+        Self(exporter, counters)
     }
 }
 
@@ -58,14 +73,14 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         let exported = self.0.export(batch).await;
-        COUNTS.waiting.fetch_sub(spans, Ordering::Relaxed);
+        self.1.waiting.fetch_sub(spans, Ordering::Relaxed);
         let spans = u64::try_from(spans).unwrap_or(u64::MAX);
         match &exported {
             Ok(()) => {
-                COUNTS.exported.fetch_add(spans, Ordering::Relaxed);
+                self.1.exported.fetch_add(spans, Ordering::Relaxed);
             }
             Err(error) => {
-                COUNTS.drop(spans);
+                self.1.drop(spans);
                 tracing::debug!(%error, spans, "the collector of --otlp-endpoint took no spans: they are dropped");
             }
         }
@@ -92,11 +107,16 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
 pub(crate) struct Bounded<P> {
     inner: P,
     most: usize,
+    counters: &'static Counters,
 }
 
 impl<P> Bounded<P> {
-    pub(crate) const fn new(inner: P, most: usize) -> Self {
-        Self { inner, most }
+    pub(crate) const fn new(inner: P, most: usize, counters: &'static Counters) -> Self {
+        Self {
+            inner,
+            most,
+            counters,
+        }
     }
 }
 
@@ -107,12 +127,13 @@ impl<P: SpanProcessor> SpanProcessor for Bounded<P> {
 
     fn on_end(&self, span: SpanData) {
         let room = |waiting| (waiting < self.most).then_some(waiting + 1);
-        let counted = COUNTS
-            .waiting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
+        let counted =
+            self.counters
+                .waiting
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
         match counted {
             Ok(_) => self.inner.on_end(span),
-            Err(_) => COUNTS.drop(1),
+            Err(_) => self.counters.drop(1),
         }
     }
 

@@ -22,7 +22,7 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider,
 };
 
-use self::export::{Bounded, Counted};
+use self::export::{Bounded, COUNTS, Counted, Counters};
 pub use self::export::{Counts, counts};
 use self::sample::Sampler;
 
@@ -116,35 +116,45 @@ pub fn start(
     let Some(endpoint) = &options.otlp_endpoint else {
         return Ok(None);
     };
+    let resource = Resource::builder_empty()
+        .with_service_name(service.to_owned())
+        .with_attribute(KeyValue::new("host.name", node.to_owned()))
+        .build();
+    let provider = provider(endpoint, options.otlp_ratio, resource, (PATIENCE, &COUNTS));
+    let provider = provider.map_err(|source| SpanError {
+        endpoint: endpoint.clone(),
+        source,
+    })?;
+    // Of a second start the first one's stays.
+    let _ = TRACER.set(provider.tracer(service.to_owned()));
+    Ok(Some(Exporting(provider)))
+}
+
+/// Makes what exports to a collector, which has this time for each answer.
+fn provider(
+    endpoint: &str,
+    ratio: f64,
+    resource: Resource,
+    (patience, counters): (Duration, &'static Counters),
+) -> Result<SdkTracerProvider, ExporterBuildError> {
     let exporter = SpanExporter::builder()
         .with_tonic()
         .with_endpoint(endpoint)
-        .with_timeout(PATIENCE)
-        .build()
-        .map_err(|source| SpanError {
-            endpoint: endpoint.clone(),
-            source,
-        })?;
+        .with_timeout(patience)
+        .build()?;
     let batches = BatchConfigBuilder::default()
         .with_max_queue_size(QUEUE)
         .with_max_export_batch_size(BATCH)
         .with_scheduled_delay(DELAY)
         .build();
-    let processor = BatchSpanProcessor::builder(Counted::new(exporter))
+    let processor = BatchSpanProcessor::builder(Counted::new(exporter, counters))
         .with_batch_config(batches)
         .build();
-    let resource = Resource::builder_empty()
-        .with_service_name(service.to_owned())
-        .with_attribute(KeyValue::new("host.name", node.to_owned()))
-        .build();
-    let provider = SdkTracerProvider::builder()
-        .with_span_processor(Bounded::new(processor, QUEUE))
-        .with_sampler(Sampler::new(options.otlp_ratio))
+    Ok(SdkTracerProvider::builder()
+        .with_span_processor(Bounded::new(processor, QUEUE, counters))
+        .with_sampler(Sampler::new(ratio, counters))
         .with_resource(resource)
-        .build();
-    // Of a second start the first one's stays.
-    let _ = TRACER.set(provider.tracer(service.to_owned()));
-    Ok(Some(Exporting(provider)))
+        .build())
 }
 
 /// The place of a caller in its trace, from `TRACEPARENT`.
@@ -184,9 +194,18 @@ impl Request {
         caller: Option<Caller<'_>>,
         attributes: impl FnOnce() -> Vec<(&'static str, String)>,
     ) -> Self {
-        let Some(tracer) = TRACER.get() else {
-            return Self(None);
-        };
+        match TRACER.get() {
+            Some(tracer) => Self::begin_by(tracer, name, caller, attributes),
+            None => Self(None),
+        }
+    }
+
+    fn begin_by(
+        tracer: &SdkTracer,
+        name: &'static str,
+        caller: Option<Caller<'_>>,
+        attributes: impl FnOnce() -> Vec<(&'static str, String)>,
+    ) -> Self {
         let parent = caller.and_then(Caller::context).unwrap_or_default();
         let span = tracer
             .span_builder(name)
@@ -224,7 +243,12 @@ impl Request {
 
 /// Adds a phase that lasted from `since` to `now` to the request served here.
 pub fn phase(name: &'static str, since: Instant, now: Instant) {
-    let Some(tracer) = TRACER.get() else { return };
+    if let Some(tracer) = TRACER.get() {
+        phase_by(tracer, name, since, now);
+    }
+}
+
+fn phase_by(tracer: &SdkTracer, name: &'static str, since: Instant, now: Instant) {
     let context = Context::current();
     if !context.span().is_recording() {
         return;

@@ -9,7 +9,7 @@ use opentelemetry_sdk::trace::{
     Sampler as Standard, SamplingDecision, SamplingResult, ShouldSample,
 };
 
-use crate::export::COUNTS;
+use crate::export::Counters;
 
 /// Requests with a span in one second, at most: a caller may sample all.
 const REQUESTS: u32 = 100;
@@ -19,6 +19,7 @@ const REQUESTS: u32 = 100;
 pub(crate) struct Sampler {
     share: Standard,
     rate: Mutex<Rate>,
+    counters: &'static Counters,
 }
 
 /// Requests that were chosen in the second that runs.
@@ -44,10 +45,11 @@ impl Rate {
 }
 
 impl Sampler {
-    pub(crate) fn new(ratio: f64) -> Self {
+    pub(crate) fn new(ratio: f64, counters: &'static Counters) -> Self {
         Self {
             share: Standard::TraceIdRatioBased(ratio),
             rate: Mutex::default(),
+            counters,
         }
     }
 
@@ -55,7 +57,7 @@ impl Sampler {
         let mut rate = self.rate.lock().unwrap_or_else(PoisonError::into_inner);
         let admits = rate.admits(now);
         if !admits {
-            COUNTS.drop(1);
+            self.counters.drop(1);
         }
         admits
     }
@@ -66,6 +68,7 @@ impl Clone for Sampler {
         Self {
             share: self.share.clone(),
             rate: Mutex::new(*self.rate.lock().unwrap_or_else(PoisonError::into_inner)),
+            counters: self.counters,
         }
     }
 }

@@ -14,6 +14,8 @@ use tonic::{Response, Status};
 
 use super::*;
 
+mod hostile;
+
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
 
