@@ -8,7 +8,7 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
 
 use crate::error::{Error, Refusal};
 use crate::wire;
@@ -25,6 +25,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const DUMP_ATTEMPTS: u32 = 10;
 /// Upper half of a look's sequence number; monitors ignore looks ([`is_look`]).
 const LOOK: u32 = 0xf00d_0000;
+/// `RTNLGRP_LINK`: who hears of changes of links.
+const RTNLGRP_LINK: u32 = 1;
+/// Room for what is announced of a few hundred links.
+const ANNOUNCEMENTS: usize = 2 * 1024 * 1024;
 /// `MSG_TRUNC`: report the datagram's real length.
 const MSG_TRUNC: i32 = 0x20;
 
@@ -175,6 +179,41 @@ impl Connection {
             }
         }
         Ok(answers)
+    }
+
+    /// Sends one request; returns what the kernel announces of links until it is carried out.
+    ///
+    /// Announcements that others have caused are among them. The socket ends with its caller's use of it.
+    pub(crate) fn ask_and_hear(&mut self, request: Request) -> Result<Answer, Error> {
+        // What is announced is not always told from an answer.
+        self.broken = true;
+        // Needs CAP_NET_ADMIN; with the default size much of it is lost, which is an error below.
+        let _ = set_socket_recv_buffer_size_force(&self.socket, ANNOUNCEMENTS);
+        let refused = |source| Error::Receive { source };
+        self.socket.add_membership(RTNLGRP_LINK).map_err(refused)?;
+        let mut datagram = Vec::with_capacity(256);
+        let flags = NLM_F_REQUEST | NLM_F_ACK | request.flags;
+        let sequence = self.encode(request.message, flags, &mut datagram);
+        self.send(&datagram)?;
+        let mut heard = Vec::new();
+        loop {
+            self.receive()?;
+            for raw in wire::messages(&self.buffer) {
+                match raw.kind {
+                    wire::NLMSG_ERROR if raw.sequence == sequence => {
+                        self.socket.drop_membership(RTNLGRP_LINK).map_err(refused)?;
+                        let outcome = wire::outcome(raw).ok_or(Error::Malformed {
+                            what: "acknowledgement",
+                        })?;
+                        return Ok(outcome.map(|()| heard));
+                    }
+                    kind => heard.push(Message {
+                        kind,
+                        body: raw.body.to_vec(),
+                    }),
+                }
+            }
+        }
     }
 
     /// Lists a table. `what` names it in errors.

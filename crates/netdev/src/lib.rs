@@ -70,7 +70,7 @@ pub use crate::connection::Connection;
 pub use crate::error::{Error, LinkId, Refusal};
 pub use crate::filter::IngressFilter;
 pub use crate::link::{
-    AddrGenMode, Link, LinkChange, LinkFilter, Mac, VethPair, VethSpec, check_name,
+    AddrGenMode, Link, LinkChange, LinkFilter, Mac, VethPair, VethSpec, check_name, may_be_there,
 };
 pub use crate::monitor::{LinkEvent, LinkMonitor};
 pub use crate::netfilter::{

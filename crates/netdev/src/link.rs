@@ -1,5 +1,6 @@
 //! Links: making, changing, removing and looking at them.
 
+mod group;
 mod message;
 
 use std::fmt;
@@ -48,6 +49,8 @@ pub struct Link {
     pub controller_ifindex: Option<u32>,
     /// `ifalias`.
     pub alias: Option<String>,
+    /// The interface group (`IFLA_GROUP`); 0 by default.
+    pub group: u32,
 }
 
 impl Link {
@@ -69,6 +72,7 @@ impl Link {
             link_netnsid: None,
             controller_ifindex: None,
             alias: None,
+            group: 0,
         };
         for (kind, value) in wire::attributes(body.get(message::IFINFOMSG..)?) {
             match kind {
@@ -82,6 +86,7 @@ impl Link {
                         .find(|(kind, _)| *kind == message::IFLA_INFO_KIND)
                         .and_then(|(_, value)| wire::string(value));
                 }
+                message::IFLA_GROUP => link.group = wire::u32_at(value, 0)?,
                 message::IFLA_IFALIAS => link.alias = wire::string(value),
                 message::IFLA_CARRIER => link.carrier = value.first().is_some_and(|up| *up != 0),
                 message::IFLA_LINK_NETNSID => link.link_netnsid = wire::i32_at(value, 0),
@@ -300,6 +305,16 @@ pub fn check_name(name: &str) -> Result<(), Error> {
         name: name.to_owned(),
         reason,
     })
+}
+
+/// True unless no link of the calling thread's namespace has this name.
+///
+/// It does not wait for changes of links that are under way, as all requests by netlink do.
+pub fn may_be_there(name: &str) -> bool {
+    !matches!(
+        nix::net::if_::if_nametoindex(name),
+        Err(nix::errno::Errno::ENODEV)
+    )
 }
 
 fn check_alias(alias: &str) -> Result<(), Error> {

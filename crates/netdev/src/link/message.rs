@@ -25,6 +25,7 @@ pub(super) const IFLA_LINK: u16 = 5;
 pub(super) const IFLA_MASTER: u16 = 10;
 pub(super) const IFLA_LINKINFO: u16 = 18;
 pub(super) const IFLA_IFALIAS: u16 = 20;
+pub(super) const IFLA_GROUP: u16 = 27;
 pub(super) const IFLA_CARRIER: u16 = 33;
 pub(super) const IFLA_LINK_NETNSID: u16 = 37;
 pub(super) const IFLA_INFO_KIND: u16 = 1;
@@ -54,6 +55,35 @@ pub(super) fn create_veth(spec: &VethSpec) -> RouteNetlinkMessage {
         LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
     ]));
     RouteNetlinkMessage::NewLink(host)
+}
+
+/// `RTM_SETLINK` by name: an index may be another link's by now.
+pub(super) fn join_group(name: &str, group: u32) -> RouteNetlinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![
+        LinkAttribute::IfName(name.to_owned()),
+        LinkAttribute::Group(group),
+    ];
+    RouteNetlinkMessage::SetLink(message)
+}
+
+/// `RTM_NEWLINK` of a group (net/core/rtnetlink.c, `rtnl_group_changelink`), which has each link announced.
+///
+/// A link that is down is announced only where something changes. This flag means nothing to Linux.
+pub(super) fn mark_group(group: u32, marked: bool) -> RouteNetlinkMessage {
+    let mut message = LinkMessage::default();
+    let mark = LinkFlags::Notrailers;
+    message.header.change_mask |= mark;
+    message.header.flags.set(mark, marked);
+    message.attributes.push(LinkAttribute::Group(group));
+    RouteNetlinkMessage::NewLink(message)
+}
+
+/// `RTM_DELLINK` of all links of a group (net/core/rtnetlink.c, `rtnl_group_dellink`).
+pub(super) fn delete_group(group: u32) -> RouteNetlinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::Group(group));
+    RouteNetlinkMessage::DelLink(message)
 }
 
 /// `RTM_SETLINK`; the kernel's order is that of `do_setlink`.

@@ -42,6 +42,7 @@ fn a_new_pair_is_complete_and_down() {
             link_netnsid: None,
             controller_ifindex: None,
             alias: Some("podnet:free".to_owned()),
+            group: 0,
         }
     );
     assert_eq!(
@@ -300,4 +301,53 @@ fn a_long_listing_is_complete() {
             .expect("a pair");
     }
     assert_eq!(names(&mut node, &LinkFilter::default()).len(), 201);
+}
+
+#[test]
+fn links_of_a_group_go_in_one_request_and_no_others() {
+    let Some(scene) = Scene::set() else { return };
+    let mut node = scene.node();
+    const GROUP: u32 = 0x4000_7a7a;
+    let ours: Vec<String> = (0..70).map(|number| format!("host{number}")).collect();
+    for (number, name) in ours.iter().enumerate() {
+        let spec = VethSpec::new(name, &format!("peer{number}"));
+        node.create_veth(&spec).expect("a pair");
+    }
+    let other = VethSpec::new("other0", "other1");
+    node.create_veth(&other).expect("a pair");
+    node.join_group(&["other1".to_owned()], GROUP + 1)
+        .expect("answers");
+    let mut asked = ours.clone();
+    asked.insert(3, "missing".to_owned());
+    let joined = node.join_group(&asked, GROUP).expect("answers");
+    let joined: Vec<bool> = joined.into_iter().map(|it| it.expect("joined")).collect();
+    let expected: Vec<bool> = asked.iter().map(|name| name != "missing").collect();
+    assert_eq!(joined, expected);
+    let mut members = node.group_members(GROUP).expect("a list");
+    members.sort();
+    let mut sorted = ours.clone();
+    sorted.sort();
+    assert_eq!(members, sorted);
+
+    assert!(node.delete_group(GROUP).expect("deleted"));
+    let mut left = names(&mut node, &LinkFilter::default());
+    left.sort();
+    assert_eq!(left, ["lo", "other0", "other1"]);
+    assert_eq!(node.group_members(GROUP).expect("a list"), [""; 0]);
+    assert!(!node.delete_group(GROUP).expect("nothing to delete"));
+}
+
+#[test]
+fn a_group_with_a_link_that_cannot_be_deleted_stays_whole() {
+    let Some(scene) = Scene::set() else { return };
+    let mut node = scene.node();
+    const GROUP: u32 = 0x4000_7a7b;
+    pair(&mut node);
+    let names = ["host0".to_owned(), "lo".to_owned()];
+    for joined in node.join_group(&names, GROUP).expect("answers") {
+        assert!(joined.expect("joined"));
+    }
+    let refused = node.delete_group(GROUP).expect_err("the loopback stays");
+    assert!(refused.to_string().contains("group"), "{refused}");
+    named(&mut node, "host0");
 }
