@@ -150,7 +150,8 @@ pub struct RunOptions {
     pub max_ports: u16,
     /// Age in seconds at which a port's clsact filter gets a TCX link in front of it
     ///
-    /// The kernel needs TCX for it. The removal of a pod with one takes the kernel some 12 ms longer.
+    /// The kernel needs TCX for it. Where the agent may not write `/sys/kernel/rcu_expedited`, the
+    /// removal of a pod with one takes the kernel some 13 ms longer.
     #[arg(
         long,
         env = "PODNET_TCX_AFTER",

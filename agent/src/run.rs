@@ -1,7 +1,7 @@
 //! `run`: builds everything, starts everything, and stops in order.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use cluster::Source;
 use cluster::access::AccessControl;
 use datapath::{Datapath, Events, Options, PinDir, bpffs};
 use delegate::process::Runner;
-use host::Host;
+use host::{Grace, Host};
 use metrics::Metrics;
 use netdev::{Discipline, LinkMonitor, Netlink};
 use node_stack::egress::{self, GatewayOptions};
@@ -275,6 +275,7 @@ async fn build(
         hook: datapath.hook().clone(),
         room: datapath.try_room()?,
         discipline: shaping().await,
+        grace: grace(&options.places.socket),
     };
     let events = datapath.events()?;
     let captures = Captures::new(datapath.marks()?).map_err(|source| RunError::Runtime {
@@ -340,6 +341,21 @@ async fn build(
         line: Line::of(&options.switch, &options.places.socket),
     });
     Ok((node, pins, events, flow_log))
+}
+
+/// The switch for grace periods, as it is when nothing is removed.
+fn grace(socket: &Path) -> Grace {
+    let grace = Grace::of(socket);
+    match grace.recover() {
+        Ok(true) => tracing::info!(
+            "grace periods of the kernel are no longer short: an agent was killed while it removed ports"
+        ),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::error!(%error, "grace periods of the kernel stay short, which costs the node interrupts: write 0 to /sys/kernel/rcu_expedited")
+        }
+    }
+    grace
 }
 
 /// How this kernel limits rates. One that cannot serves everything but rates.

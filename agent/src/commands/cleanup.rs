@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use datapath::{PinDir, bpffs};
-use host::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
+use host::{ALIAS_PREFIX, Grace, HOST_PREFIX, NEAR_PREFIX};
 use netdev::{Connection, LinkFilter};
 use node_stack::{egress, routing};
 use ports::directories::{self, Directories};
@@ -47,6 +47,9 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
         print(&format!("{verb} {what}"))
     };
 
+    if let Some(what) = Grace::of(&places.socket).clean(options.dry_run)? {
+        say(what)?;
+    }
     if let Some(what) = switch::stop(&places.socket, options.dry_run)? {
         say(what)?;
     }

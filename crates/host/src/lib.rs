@@ -6,10 +6,12 @@ use datapath::{Dispatcher, Hook, Room};
 use netdev::{Connection, Discipline, Netlink};
 
 pub mod error;
+mod grace;
 mod names;
 mod stack;
 
 pub use error::HostError;
+pub use grace::{Expedited, Grace};
 pub use names::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, far_name, host_name, near_name};
 pub use stack::{Ear, PROTOCOL, listen, silence};
 
@@ -24,6 +26,8 @@ pub struct Host {
     pub room: Room,
     /// Mechanism by which the kernel limits rates; none if it has none.
     pub discipline: Option<Discipline>,
+    /// The switch for grace periods that end soon.
+    pub grace: Grace,
 }
 
 impl Host {
