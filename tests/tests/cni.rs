@@ -12,6 +12,7 @@ mod cni {
     mod s3_errors;
     mod s4_add;
     mod s4_handover;
+    mod s5_batch;
     mod s5_del;
     mod s5_tombstone;
     mod s6_check;

@@ -24,6 +24,7 @@ use world::Current;
 
 use self::afxdp::AfXdp;
 use self::directories::Directories;
+use self::removal::Remover;
 use self::shaping::Shaping;
 use self::switch::{Line, Switch};
 
@@ -36,6 +37,7 @@ mod links;
 mod parts;
 mod pod;
 pub mod promotions;
+mod removal;
 pub mod shaping;
 pub mod sockets;
 pub mod survey;
@@ -54,6 +56,7 @@ pub struct Ports {
     devices: Directories,
     /// Host ends that wait for a TCX link.
     promotions: Arc<Promotions>,
+    remover: Remover<Arc<Host>>,
     shaping: Shaping,
     afxdp: AfXdp,
     switch: Switch,
@@ -110,6 +113,7 @@ impl Ports {
             ),
             afxdp: AfXdp::new(both().0, both().1, devices.clone(), controls),
             switch: Switch::new(both().0, both().1, places.line),
+            remover: Remover::new(both().1),
             book: both().0,
             host: both().1,
             devices,

@@ -153,6 +153,19 @@ pub(super) trait Parts: Sync {
     /// Counts what the queues of a port dropped, for the last time.
     fn close_queues(&self, record: &Attachment) -> impl Future<Output = ()> + Send;
 
+    /// True unless no link of the node has this name; waits for nothing.
+    fn may_be_there(&self, name: &str) -> bool;
+
+    /// Removes links of a port by their names; returns which were there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn remove_links(
+        &self,
+        record: &Attachment,
+        names: Vec<String>,
+    ) -> impl Future<Output = Result<Vec<bool>, PortError>> + Send;
+
     /// Has a host end wait for its TCX link.
     fn await_promotion(&self, host: HostEnd);
 
@@ -293,15 +306,14 @@ pub(super) async fn unmake<P: Parts>(parts: &P, record: &Attachment) -> Result<(
         parts.unplug(record).await?;
     }
     parts.close_queues(record).await;
-    // The names are the attachment's own, whatever their index.
-    let (host, near) = (record.host.name.clone(), near_name(&record.host.name));
-    let remove = move |connection: &mut P::Kernel| -> Result<_, netdev::Error> {
-        Ok([
-            connection.delete_by_name(&host)?,
-            connection.delete_by_name(&near)?,
-        ])
+    // The names are the attachment's own, whatever their index. What is not there is not asked for: that
+    // would wait until the removals of others are over.
+    let mut names = vec![record.host.name.clone(), near_name(&record.host.name)];
+    names.retain(|name| parts.may_be_there(name));
+    let removed = match names.is_empty() {
+        true => Vec::new(),
+        false => parts.remove_links(record, names).await?,
     };
-    let removed = parts.with(remove).await?;
     tracing::debug!(attachment = %record.key, interface = record.host.name, ?removed, "link and shaper of the port are removed");
     parts.forget_promotion(record.host.ifindex);
     parts.forget_hook(record.host.ifindex)?;

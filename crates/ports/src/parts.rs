@@ -102,6 +102,19 @@ impl Parts for Ports {
         self.shaping.close_queues(record).await;
     }
 
+    fn may_be_there(&self, name: &str) -> bool {
+        netdev::may_be_there(name)
+    }
+
+    async fn remove_links(
+        &self,
+        record: &Attachment,
+        names: Vec<String>,
+    ) -> Result<Vec<bool>, PortError> {
+        let tcx = self.host.hook.kind(record.host.ifindex) == HookKind::Tcx;
+        Ok(self.remover.remove(names, tcx).await?)
+    }
+
     fn await_promotion(&self, host: HostEnd) {
         self.promotions.add(host);
     }

@@ -507,6 +507,22 @@ impl Parts for FakeParts {
         let _ = self.kernel.call("count drops", |_| ());
     }
 
+    fn may_be_there(&self, name: &str) -> bool {
+        self.kernel.things().index_of(name).is_some()
+    }
+
+    async fn remove_links(
+        &self,
+        _: &Attachment,
+        names: Vec<String>,
+    ) -> Result<Vec<bool>, PortError> {
+        let remove = move |kernel: &mut FakeKernel| -> Result<_, netdev::Error> {
+            let removed = names.iter().map(|name| kernel.delete_by_name(name));
+            removed.collect()
+        };
+        Ok(self.with(remove).await?)
+    }
+
     fn await_promotion(&self, host: HostEnd) {
         self.kernel.things().waiting.insert(host.ifindex);
     }
