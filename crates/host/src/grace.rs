@@ -179,10 +179,14 @@ mod tests {
     #[test]
     fn the_next_agent_switches_off_what_one_that_was_killed_has_left_on() {
         let (_directory, grace) = scene("0\n");
-        std::mem::forget(grace.expedite());
+        let killed = grace.expedite();
         let next = Grace::at(grace.knob.clone(), grace.mark.clone());
+        assert!(next.clean(true).unwrap().is_some());
+        assert_eq!((knob(&grace).as_str(), grace.mark.exists()), ("1", true));
         assert!(next.recover().unwrap());
         assert_eq!((knob(&grace).as_str(), grace.mark.exists()), ("0", false));
+        assert!(!next.recover().unwrap() && next.clean(false).unwrap().is_none());
+        drop(killed);
     }
 
     #[test]
