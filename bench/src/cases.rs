@@ -31,11 +31,18 @@ use crate::peers::{Peer, Stage, TrafficPath};
 use crate::progress::Progress;
 use crate::report::Case;
 
+/// Rounds of a whole run, at least.
+///
+/// Of fewer, the quartiles are two single values.
+pub const ROUNDS: usize = 9;
+
 /// Inputs of a case.
 #[derive(Debug)]
 pub struct Bench<'a> {
     /// Short, for function rather than for figures.
     pub quick: bool,
+    /// Rounds of everything, where the caller chooses.
+    pub rounds: Option<usize>,
     /// Peers that are compared.
     pub peers: &'a [Peer],
     /// Files of this run.
@@ -50,6 +57,20 @@ impl Bench<'_> {
     /// One of two sizes.
     pub fn size<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
+    }
+
+    /// Rounds of a case: one in a quick run, else [`ROUNDS`] at least.
+    pub fn rounds(&self, wanted: usize) -> usize {
+        let own = self.size(wanted.max(ROUNDS), 1);
+        self.rounds.unwrap_or(own)
+    }
+
+    /// Calls of a case that counts each as a round.
+    ///
+    /// They are twenty a round, where the caller chooses rounds.
+    pub fn calls(&self, full: usize, quick: usize) -> usize {
+        let own = self.size(full, quick);
+        self.rounds.map_or(own, |rounds| rounds * 20)
     }
 
     /// Whether somebody is compared.
@@ -148,9 +169,10 @@ pub(crate) fn wait_promoted(node: &Node) -> Result<()> {
     if testbed::skip::without_tcx("waiting for TCX links") {
         return Ok(());
     }
-    let end = Instant::now() + Duration::from_secs(300);
+    let started = Instant::now();
     loop {
         let attachments = node.get("attachments");
+        let patience = Duration::from_secs(300 + attachments.len() as u64 / 5);
         let waiting = attachments
             .iter()
             .filter(|row| row["hook"] != "tcx")
@@ -159,7 +181,7 @@ pub(crate) fn wait_promoted(node: &Node) -> Result<()> {
             return Ok(());
         }
         interrupt::check()?;
-        if Instant::now() >= end {
+        if started.elapsed() >= patience {
             bail!("{waiting} of {} ports got no TCX link", attachments.len());
         }
         // Asking is work for the agent, too.

@@ -28,6 +28,7 @@ pub mod peers;
 pub mod plugin;
 pub mod probe;
 pub mod progress;
+pub mod quiet;
 pub mod run;
 pub mod sandbox;
 pub mod traffic;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use bench_report::machine::Machine;
+use bench_report::revision::Revision;
 
 /// Describes this machine; `agent` is the binary under test.
 pub fn describe(agent: &Path) -> Machine {
@@ -21,18 +22,8 @@ pub fn describe(agent: &Path) -> Machine {
         .trim()
         .parse()
         .unwrap_or_default();
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let versions = [
         ("podnet", said(Command::new(agent).arg("--version"))),
-        (
-            "podnet commit",
-            said(
-                Command::new("git")
-                    .arg("-C")
-                    .arg(here)
-                    .args(["describe", "--always", "--dirty"]),
-            ),
-        ),
         ("iperf3", said(Command::new("iperf3").arg("--version"))),
         ("reference plugins", reference()),
         ("Open vSwitch", crate::peers::open_vswitch_version()),
@@ -49,6 +40,30 @@ pub fn describe(agent: &Path) -> Machine {
         memory: kib / 1024,
         congestion: crate::traffic::congestion().to_owned(),
         versions,
+    }
+}
+
+/// Returns the commit of this tree, and whether files that git knows have changed.
+///
+/// A word takes the hash's place where git does not tell.
+pub fn revision() -> Revision {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let git = |arguments: &[&str]| {
+        Command::new("git")
+            .arg("-C")
+            .arg(here)
+            .args(arguments)
+            .output()
+    };
+    let output = git(&["rev-parse", "--short=12", "HEAD"]);
+    let hash = output.ok().filter(|output| output.status.success());
+    let Some(hash) = hash else {
+        return Revision::parse("unknown");
+    };
+    let changes = git(&["status", "--porcelain", "--untracked-files=no"]);
+    Revision {
+        commit: String::from_utf8_lossy(&hash.stdout).trim().to_owned(),
+        dirty: changes.is_ok_and(|output| !output.stdout.is_empty()),
     }
 }
 

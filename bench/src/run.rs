@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -14,6 +14,9 @@ use crate::interrupt;
 use crate::machine;
 use crate::peers::{Peer, Stage};
 use crate::progress::Progress;
+use crate::quiet::{self, Rule};
+use crate::report::load::Load;
+use crate::report::revision::Revision;
 use crate::report::{Case, FORMAT, Report, html, store, text};
 
 /// Cases to measure, and the places of the report.
@@ -28,6 +31,12 @@ pub struct Options {
     /// Only these peers; podnet is always measured
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     pub peers: Option<Vec<Peer>>,
+    /// Rounds of everything; without it at least nine, or one with --quick
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rounds: Option<u16>,
+    /// Measure on a busy machine, too; the report says so
+    #[arg(long)]
+    pub load_anyway: bool,
     /// Write the report's values to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -40,6 +49,9 @@ pub struct Options {
     /// Say which cases there are, and end
     #[arg(long)]
     pub list: bool,
+    /// Commit of the binaries, this tree's if not given; `-dirty` is for changes
+    #[arg(long, value_name = "HASH", env = "PODNET_COMMIT", hide = true)]
+    pub commit: Option<String>,
     /// The eBPF object, for the costs of programs alone
     #[arg(long, value_name = "PATH", env = "PODNET_EBPF_OBJECT", hide = true)]
     pub object: Option<PathBuf>,
@@ -64,10 +76,19 @@ pub fn run(options: &Options) -> Result<bool> {
         bail!("it makes network namespaces and loads eBPF programs: run it as root");
     }
     interrupt::listen()?;
+    if !options.quick && !quiet::has_realtime() {
+        let [program, ..] = quiet::REALTIME;
+        bail!(
+            "{program} cannot give real-time priority here, which probes need that share a processor: install \
+             util-linux and run it with CAP_SYS_NICE, or give --quick"
+        );
+    }
+    let rule = options.rule();
+    let others = quiet::look(rule, Duration::from_secs(10))?;
     let dir = tempfile::Builder::new().prefix("podnet-bench-").tempdir()?;
     let started = Instant::now();
     let machine = machine::describe(&testbed::node::Binaries::find().agent);
-    eprintln!("bench: {}", machine.line());
+    eprintln!("bench: {}; {}", machine.line(), others.line());
     let mut report = Report {
         format: FORMAT,
         name: options.name.clone().unwrap_or_else(|| "last".to_owned()),
@@ -75,6 +96,7 @@ pub fn run(options: &Options) -> Result<bool> {
         machine,
         load_before: machine::load(),
         load_after: String::new(),
+        others: Some(others),
         started: now(),
         seconds: 0.0,
         cases: Vec::new(),
@@ -96,6 +118,26 @@ pub fn run(options: &Options) -> Result<bool> {
         eprintln!("bench: case {case}: figures of podnet are missing");
     }
     Ok(failed.is_empty())
+}
+
+/// The rule by which a run of these options bears load.
+fn rule(quick: bool, load_anyway: bool) -> Rule {
+    match (quick, load_anyway) {
+        (true, _) => Rule::Quick,
+        (false, true) => Rule::Anyway,
+        (false, false) => Rule::Refuse,
+    }
+}
+
+impl Options {
+    fn rule(&self) -> Rule {
+        rule(self.quick, self.load_anyway)
+    }
+
+    fn revision(&self) -> Revision {
+        let given = self.commit.as_deref().map(Revision::parse);
+        given.unwrap_or_else(machine::revision)
+    }
 }
 
 fn failed(report: &Report) -> Vec<String> {
@@ -122,11 +164,13 @@ fn choose(names: &[String]) -> Result<Vec<Known>> {
 fn measure(options: &Options, chosen: &[Known], dir: &TempDir, report: &mut Report) -> Result<()> {
     let everybody = Peer::value_variants();
     let peers = options.peers.as_deref().unwrap_or(everybody);
+    let revision = options.revision();
     let mut stage: Option<Stage> = None;
     for (place, known) in chosen.iter().enumerate() {
         let progress = Progress::start(known.title, (place + 1, chosen.len()));
         let bench = Bench {
             quick: options.quick,
+            rounds: options.rounds.map(usize::from),
             peers,
             dir,
             object: &options.object,
@@ -134,23 +178,31 @@ fn measure(options: &Options, chosen: &[Known], dir: &TempDir, report: &mut Repo
         };
         let mut case = Case::new(known.name, known.title, known.about);
         (case.started, case.load) = (now(), machine::load());
-        let commit = report.machine.versions.get("podnet commit");
-        case.commit = commit.cloned().unwrap_or_default();
+        case.commit.clone_from(&revision.commit);
+        case.dirty = revision.dirty;
+        case.realtime = quiet::has_realtime();
         let started = Instant::now();
         // The fixtures of the tests panic where something is not as it must be; the other cases
         // can still be measured.
-        let done = catch_unwind(AssertUnwindSafe(|| match known.run {
-            Run::Traffic(run) => {
-                if stage.is_none() {
-                    stage = Some(Stage::set(peers, dir, &progress)?);
-                }
-                let stage = stage.as_mut();
-                stage.map_or(Ok(()), |stage| run(&bench, stage, &mut case))
-            }
-            Run::Alone(run) => {
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            if matches!(known.run, Run::Alone(_)) {
                 stage = None;
-                run(&bench, &mut case)
             }
+            progress.say("waiting for a quiet machine");
+            case.others = Some(quiet::before_case(options.rule())?);
+            let before = quiet::times()?;
+            match known.run {
+                Run::Traffic(run) => {
+                    if stage.is_none() {
+                        stage = Some(Stage::set(peers, dir, &progress)?);
+                    }
+                    let stage = stage.as_mut();
+                    stage.map_or(Ok(()), |stage| run(&bench, stage, &mut case))?;
+                }
+                Run::Alone(run) => run(&bench, &mut case)?,
+            }
+            case.stolen = Some(Load::between(&before, &quiet::times()?).stolen);
+            Ok::<_, anyhow::Error>(())
         }));
         interrupt::check()?;
         let done = done.unwrap_or_else(|panic| Err(anyhow::anyhow!("{}", words(&*panic))));
@@ -219,6 +271,62 @@ mod unit {
         assert!(
             error.contains("tpc") && error.contains("shaping"),
             "{error}"
+        );
+    }
+
+    fn options(arguments: &[&str]) -> Options {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            options: Options,
+        }
+        let words = std::iter::once("bench").chain(arguments.iter().copied());
+        <Line as clap::Parser>::try_parse_from(words)
+            .unwrap()
+            .options
+    }
+
+    #[test]
+    fn only_a_whole_run_refuses_a_busy_machine_and_it_can_be_told_not_to() {
+        for (arguments, rule) in [
+            (&[][..], Rule::Refuse),
+            (&["--load-anyway"][..], Rule::Anyway),
+            (&["--quick"][..], Rule::Quick),
+            (&["--quick", "--load-anyway"][..], Rule::Quick),
+        ] {
+            assert_eq!(options(arguments).rule(), rule, "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn a_commit_that_is_given_is_written_down_and_not_this_trees() {
+        let revision = options(&["--commit", "0123abc-dirty"]).revision();
+        assert_eq!(
+            (revision.commit.as_str(), revision.dirty),
+            ("0123abc", true)
+        );
+    }
+
+    #[test]
+    fn a_whole_run_has_nine_rounds_at_least_unless_they_are_given() {
+        let dir = TempDir::new().unwrap();
+        let progress = Progress::start("rounds", (1, 1));
+        let with = |arguments: &[&str], wanted: usize| {
+            let options = options(arguments);
+            let bench = Bench {
+                quick: options.quick,
+                rounds: options.rounds.map(usize::from),
+                peers: &[],
+                dir: &dir,
+                object: &None,
+                progress: &progress,
+            };
+            bench.rounds(wanted)
+        };
+        assert_eq!((with(&[], 5), with(&[], 40)), (9, 40));
+        assert_eq!(
+            (with(&["--quick"], 5), with(&["--rounds", "3"], 40)),
+            (1, 3)
         );
     }
 

@@ -2,6 +2,7 @@
 
 mod peers;
 
+use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -17,8 +18,8 @@ use crate::{Done, workspace};
 #[command(disable_help_flag = true)]
 pub(crate) struct Options {
     /// Cases to measure and places of the report: `cargo xtask bench -- --help`
-    /// shows all; `report [RUN.json]` makes a page of a run, `tables` writes docs/performance.md and
-    /// README.md
+    /// shows all; `report [RUN.json]` makes a page
+    /// of a run, `tables` writes docs/performance.md and README.md
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -82,6 +83,7 @@ fn measure(
     command.arg("run").args(arguments);
     command.current_dir(workspace::root());
     built.describe_to(&mut command);
+    name_commit(&mut command);
     peers(&mut command)?;
     // The harness gets Ctrl-C, too, and takes down what it has put up: this process waits for it.
     leave_signals_to_children()?;
@@ -93,6 +95,14 @@ fn measure(
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Tells the harness that named binaries are of an unknown commit.
+fn name_commit(harness: &mut Command) {
+    let has = |variable| env::var_os(variable).is_some();
+    if has("PODNET_AGENT") && has("PODNET_CNI") && !has("PODNET_COMMIT") {
+        harness.env("PODNET_COMMIT", "unknown");
+    }
 }
 
 /// Builds the harness; returns its path.

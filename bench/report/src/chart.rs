@@ -1,9 +1,10 @@
 //! Charts: bars with whiskers, ratios around one, lines.
 
 use super::svg::{Anchor, Svg, ticks};
-use super::text::{number, ratio};
+use super::text::number;
 use super::{Axis, Better, Line, Measure, Plot};
 use crate::series::Summary;
+use crate::spread::{self, Style};
 
 const WIDTH: f64 = 720.0;
 /// Height of a line of bars.
@@ -155,6 +156,7 @@ pub fn ratios(list: &[Versus], name: &str) -> String {
     };
     let far = list
         .iter()
+        .filter(|versus| spread::holds(&versus.summary))
         .map(|versus| gain(versus.summary.median, versus.better).abs());
     // Two octaves at least; more than five are cut off, and the figure says how much it was.
     let reach = far.fold(1.0, f64::max).ceil().clamp(1.0, 5.0);
@@ -184,16 +186,20 @@ pub fn ratios(list: &[Versus], name: &str) -> String {
         let Versus {
             summary, better, ..
         } = versus;
-        let value = gain(summary.median, *better);
-        let (from, to) = (scale(value.min(0.0)), scale(value.max(0.0)));
-        let class = if value < 0.0 {
-            "fill worse"
-        } else {
-            "fill better"
-        };
         svg.text("name", (names - 8.0, y + 13.0), Anchor::End, &versus.name);
-        let hint = format!("{}: {}", versus.name, ratio(summary));
-        svg.bar(class, (from, y), ((to - from).max(1.5), LINE - 8.0), &hint);
+        let figure = spread::ratio(summary, Style::Page);
+        // Of noise only the whisker is drawn: it has no length that says anything.
+        if spread::holds(summary) {
+            let value = gain(summary.median, *better);
+            let (from, to) = (scale(value.min(0.0)), scale(value.max(0.0)));
+            let class = if value < 0.0 {
+                "fill worse"
+            } else {
+                "fill better"
+            };
+            let hint = format!("{}: {figure}", versus.name);
+            svg.bar(class, (from, y), ((to - from).max(1.5), LINE - 8.0), &hint);
+        }
         let ends = [gain(summary.p25, *better), gain(summary.p75, *better)].map(scale);
         whisker(
             &mut svg,
@@ -201,7 +207,6 @@ pub fn ratios(list: &[Versus], name: &str) -> String {
             ends[0].max(ends[1]),
             y + 8.0,
         );
-        let figure = ratio(summary).replace("+-", "\u{b1}");
         svg.text("figure", (WIDTH, y + 13.0), Anchor::End, &figure);
     }
     svg.end(name)
@@ -347,6 +352,21 @@ mod tests {
         };
         assert!(ratios(&[versus(Better::More)], "x").contains("fill better"));
         assert!(ratios(&[versus(Better::Less)], "x").contains("fill worse"));
+    }
+
+    #[test]
+    fn noise_has_a_whisker_and_a_word_but_no_bar() {
+        let values = [0.5, 0.5, 1.0, 4.0, 4.0];
+        let summary = values.into_iter().collect::<crate::series::Series>();
+        let noise = Versus {
+            name: "a".to_owned(),
+            summary: summary.summary().unwrap(),
+            better: Better::More,
+        };
+        let text = ratios(&[noise], "x");
+        assert!(!text.contains("<rect"), "{text}");
+        assert!(text.contains("\"whisker\""), "{text}");
+        assert!(text.contains(">noise \u{b1}175%<"), "{text}");
     }
 
     #[test]

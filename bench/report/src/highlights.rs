@@ -5,7 +5,9 @@ use std::fmt::Write;
 use super::tables::find;
 use super::text::number;
 use super::{Better, Measure, Report};
+use crate::revision;
 use crate::series::Summary;
+use crate::spread::{self, NOISE, Style};
 
 /// A row of the README's table, and a panel of its picture.
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +84,7 @@ pub struct Comparison {
     pub figure: f64,
     /// podnet's figure divided by the other's, paired by round.
     pub ratio: Summary,
-    /// Whether podnet is better, worse, or within noise.
+    /// Whether podnet is better, worse, or nothing can be said.
     pub verdict: Verdict,
 }
 
@@ -95,6 +97,8 @@ pub enum Verdict {
     Same,
     /// Worse by this factor, above 1.
     Worse(f64),
+    /// The rounds spread too far to say anything.
+    Noise,
 }
 
 impl Verdict {
@@ -104,7 +108,9 @@ impl Verdict {
             Better::More => ratio.median,
             Better::Less => 1.0 / ratio.median,
         };
-        if (ratio.median - 1.0).abs() <= ratio.spread() {
+        if !spread::holds(ratio) {
+            Self::Noise
+        } else if (ratio.median - 1.0).abs() <= ratio.spread() {
             Self::Same
         } else if gain > 1.0 {
             Self::Better(gain)
@@ -120,6 +126,7 @@ impl std::fmt::Display for Verdict {
             Self::Better(gain) => write!(out, "{}× better", number(*gain)),
             Self::Same => out.write_str("the same"),
             Self::Worse(gain) => write!(out, "{}× worse", number(*gain)),
+            Self::Noise => out.write_str(NOISE),
         }
     }
 }
@@ -190,11 +197,11 @@ pub fn readme(report: &Report) -> String {
             let _ = match other {
                 Some(other) => write!(
                     out,
-                    " {}: {} | {} ±{:.0} % |",
+                    " {}: {} | {} {} |",
                     other.over,
                     number(other.figure),
                     strong(other.verdict),
-                    other.ratio.spread() * 100.0
+                    spread::write(&other.ratio, Style::Document)
                 ),
                 None => write!(out, " | |"),
             };
@@ -206,12 +213,15 @@ pub fn readme(report: &Report) -> String {
         |wanted: fn(&Verdict) -> bool| all.iter().filter(|one| wanted(&one.verdict)).count();
     let _ = writeln!(
         out,
-        "\nOf all {} comparisons podnet is better in {}, the same within noise in {}, worse in {}; worst first they\n\
-         are in [docs/performance.md](docs/performance.md#where-podnet-is-behind). {} x {}, Linux {}.\n",
+        "\nOf all {} comparisons podnet is better in {}, the same within their spread in {}, worse in {}, and {} are noise,\n\
+         because their rounds spread by more than 15 %. Worst first those that it loses are in [docs/performance.md](docs/performance.md#where-podnet-is-behind).\n\
+         {}, {} x {}, Linux {}.\n",
         all.len(),
         count(|verdict| matches!(verdict, Verdict::Better(_))),
         count(|verdict| matches!(verdict, Verdict::Same)),
         count(|verdict| matches!(verdict, Verdict::Worse(_))),
+        count(|verdict| matches!(verdict, Verdict::Noise)),
+        revision::line(report),
         report.machine.cpus,
         report.machine.cpu,
         report.machine.kernel
@@ -221,7 +231,7 @@ pub fn readme(report: &Report) -> String {
 
 fn strong(verdict: Verdict) -> String {
     match verdict {
-        Verdict::Same => verdict.to_string(),
+        Verdict::Same | Verdict::Noise => verdict.to_string(),
         Verdict::Better(_) | Verdict::Worse(_) => format!("**{verdict}**"),
     }
 }
@@ -258,7 +268,7 @@ pub(crate) fn behind(out: &mut String, report: &Report) {
         .into_iter()
         .filter_map(|placed| match placed.verdict {
             Verdict::Worse(factor) => Some((factor, placed)),
-            Verdict::Better(_) | Verdict::Same => None,
+            Verdict::Better(_) | Verdict::Same | Verdict::Noise => None,
         })
         .collect();
     lost.sort_by(|(a, _), (b, _)| b.total_cmp(a));
@@ -271,12 +281,12 @@ pub(crate) fn behind(out: &mut String, report: &Report) {
     for (_, placed) in &lost {
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {} ±{:.0} % |",
+            "| {} | {} | {} | {} {} |",
             placed.measure.name,
             placed.subject,
             placed.over,
             placed.verdict,
-            placed.ratio.spread() * 100.0
+            spread::write(placed.ratio, Style::Document)
         );
     }
     out.push('\n');
@@ -320,6 +330,24 @@ mod tests {
         assert_eq!(verdict("other"), Verdict::Same);
         assert_eq!(verdict("slow"), Verdict::Better(2.0));
         assert_eq!(verdict("fast"), Verdict::Worse(4.0));
+    }
+
+    #[test]
+    fn rounds_that_spread_too_far_are_noise_and_counted_as_such() {
+        let mut report = sample();
+        let case = &mut report.cases[0];
+        for (round, value) in [4.0, 12.0, 40.0].into_iter().enumerate() {
+            let measure = case.measure("", "TCP, 1 stream", "Gbit/s", Better::More);
+            measure.put("bare veth pair", round, value);
+        }
+        case.seal();
+        let text = readme(&report);
+        let cell = "| bare veth pair: 12.0 | noise ±";
+        assert!(text.contains(cell), "{text}");
+        assert!(text.contains("worse in 0, and 1 are noise"), "{text}");
+        let mut lost = String::new();
+        behind(&mut lost, &report);
+        assert!(lost.contains("Nowhere"), "{lost}");
     }
 
     #[test]

@@ -4,8 +4,11 @@ use std::fmt::Write;
 
 use super::chart::{self, Versus};
 use super::svg::escape;
-use super::text::{columns, number, pairs, ratio, spread, tables, unit};
+use super::text::{columns, number, pairs, tables, unit};
 use super::{Case, Measure, Report};
+use crate::revision;
+use crate::series::Summary;
+use crate::spread::{self, Style};
 
 const STYLE: &str = include_str!("style.css");
 /// Peers of the overview: the limit, and the usual way.
@@ -36,10 +39,12 @@ fn head(out: &mut String, report: &Report) {
     }
     let _ = writeln!(
         out,
-        "<p>{}<br>Load {} before and {} after. {:.0} seconds, started {} UTC.</p>\n\
+        "<p>{}<br>{}<br>Load {} before and {} after. {:.0} seconds, started {} UTC.</p>\n\
          <p>All were measured on this machine in the same run, in alternating rounds. A ratio is \
-         made within a round, and the median of the rounds is shown. Whiskers and &plusmn; are the \
-         quartiles: differences below that are noise.</p>",
+         made within a round, and the median of the rounds is shown. Whiskers are the quartiles, \
+         and &plusmn; is half of their distance as a part of the median: differences below that \
+         are noise, and where it is more than 15% no ratio is told.</p>",
+        escape(&revision::line(report)),
         escape(&report.machine.line()),
         escape(&report.load_before),
         escape(&report.load_after),
@@ -137,8 +142,21 @@ fn section(out: &mut String, case: &Case) {
         date(case.started),
         case.seconds,
         escape(&case.load),
-        escape(&case.commit)
+        escape(&revision::of_case(case).to_string())
     );
+    if let Some(others) = case.others {
+        let class = if others.too_much().is_some() {
+            "warn"
+        } else {
+            ""
+        };
+        let line = super::text::around(case, &others);
+        let _ = writeln!(
+            out,
+            "<p class=\"{class}\"><small>{}</small></p>",
+            escape(&line)
+        );
+    }
     for absent in &case.absent {
         let _ = writeln!(
             out,
@@ -210,7 +228,8 @@ fn single(out: &mut String, case: &Case, measure: &Measure) {
         let Some(summary) = row.summary else { continue };
         let mut line = vec![row.who.clone(), summary.n.to_string()];
         line.push(number(summary.median));
-        line.push(spread(&summary).trim_start_matches("+-").to_owned());
+        let spread = spread::write(&summary, Style::Page);
+        line.push(spread.trim_start_matches('\u{b1}').to_owned());
         line.extend([summary.min, summary.p90, summary.p99, summary.max].map(number));
         for subject in &subjects {
             let over = measure.ratio(subject, &row.who);
@@ -223,8 +242,8 @@ fn single(out: &mut String, case: &Case, measure: &Measure) {
     out.push_str("</details>\n");
 }
 
-fn shown(summary: &crate::series::Summary) -> String {
-    ratio(summary).replace("+-", "\u{b1}")
+fn shown(summary: &Summary) -> String {
+    spread::ratio(summary, Style::Page)
 }
 
 fn group(out: &mut String, table: &[&Measure]) {
@@ -237,10 +256,8 @@ fn group(out: &mut String, table: &[&Measure]) {
         let mut line = vec![measure.name.clone()];
         for who in &columns {
             let summary = measure.summary(who);
-            line.push(summary.map_or_else(String::new, |one| {
-                let spread = spread(&one).replace("+-", "\u{b1}");
-                format!("{} {spread}", number(one.median)).trim().to_owned()
-            }));
+            let figure = summary.map(|one| spread::figure(&one, Style::Page));
+            line.push(figure.unwrap_or_default());
         }
         for (subject, over) in &pairs {
             let over = measure.ratio(subject, over);

@@ -10,9 +10,12 @@ pub mod chart;
 pub mod generated;
 pub mod highlights;
 pub mod html;
+pub mod load;
 pub mod machine;
 pub mod picture;
+pub mod revision;
 pub mod series;
+pub mod spread;
 pub mod store;
 pub mod svg;
 pub mod tables;
@@ -20,6 +23,7 @@ pub mod text;
 
 use serde::{Deserialize, Serialize};
 
+use crate::load::Load;
 use crate::machine::Machine;
 use crate::series::{Series, Summary};
 
@@ -41,6 +45,9 @@ pub struct Report {
     pub load_before: String,
     /// The same after it.
     pub load_after: String,
+    /// Load by others before it.
+    #[serde(default)]
+    pub others: Option<Load>,
     /// When it began, seconds since 1970.
     pub started: u64,
     /// How long it took, seconds.
@@ -62,8 +69,20 @@ pub struct Case {
     pub started: u64,
     /// Load averages before it.
     pub load: String,
-    /// Which podnet it was.
+    /// Load by others before it, while the bench rested.
+    #[serde(default)]
+    pub others: Option<Load>,
+    /// Share of the processors that a hypervisor took away meanwhile, 0 to 1.
+    #[serde(default)]
+    pub stolen: Option<f64>,
+    /// Commit of podnet, abbreviated.
     pub commit: String,
+    /// Whether the tree had changes that are in no commit.
+    #[serde(default)]
+    pub dirty: bool,
+    /// Whether probes that share a processor had real-time priority.
+    #[serde(default)]
+    pub realtime: bool,
     /// How long it took, seconds.
     pub seconds: f64,
     /// Subjects, which are compared with the others.
@@ -180,6 +199,15 @@ pub struct Line {
 }
 
 impl Report {
+    /// Names the cases before which others had more of the machine than figures bear.
+    ///
+    /// They were measured by `--load-anyway`.
+    pub fn loaded(&self) -> Vec<&str> {
+        let loaded = |case: &&Case| case.others.is_some_and(|load| load.too_much().is_some());
+        let cases = self.cases.iter().filter(loaded);
+        cases.map(|case| case.name.as_str()).collect()
+    }
+
     /// Takes over the cases of an earlier run that this one has not measured.
     ///
     /// They are put in this order of names.
@@ -227,7 +255,11 @@ impl Case {
             about: about.to_owned(),
             started: 0,
             load: String::new(),
+            others: None,
+            stolen: None,
             commit: String::new(),
+            dirty: false,
+            realtime: false,
             seconds: 0.0,
             subjects: Vec::new(),
             measures: Vec::new(),
@@ -418,6 +450,7 @@ pub(crate) mod tests {
             machine: Machine::default(),
             load_before: "0.10 0.20 0.30".to_owned(),
             load_after: "1.00 0.50 0.30".to_owned(),
+            others: None,
             started: 1_700_000_000,
             seconds: 12.0,
             cases: vec![case],

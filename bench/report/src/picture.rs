@@ -112,7 +112,7 @@ fn bar(
     if let Some(other) = other {
         let class = match other.verdict {
             Verdict::Better(_) => "verdict better",
-            Verdict::Same => "verdict",
+            Verdict::Same | Verdict::Noise => "verdict",
             Verdict::Worse(_) => "verdict worse",
         };
         let at = (x + PANEL.0 - MARGIN, base);

@@ -40,11 +40,14 @@ pub struct Summary {
 
 impl Summary {
     /// Half the distance of the quartiles as a part of the median.
+    ///
+    /// Infinite where the median is 0 and the quartiles are not the same.
     pub fn spread(&self) -> f64 {
-        if self.median == 0.0 {
+        let half = (self.p75 - self.p25) / 2.0;
+        if half == 0.0 {
             return 0.0;
         }
-        ((self.p75 - self.p25) / 2.0 / self.median).abs()
+        (half / self.median).abs()
     }
 }
 

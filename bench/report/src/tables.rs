@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use super::text::number;
 use super::{Case, Measure, Report};
-use crate::highlights;
 use crate::series::Summary;
+use crate::spread::{self, Style};
+use crate::{highlights, revision};
 
 /// Every table of a run, in Markdown.
 pub fn markdown(report: &Report) -> String {
@@ -13,19 +14,31 @@ pub fn markdown(report: &Report) -> String {
     let name = &report.name;
     // Writing to a string cannot fail, here and below.
     let mut out = format!(
-        "\n{} x {}, Linux {}, ",
-        machine.cpus, machine.cpu, machine.kernel
+        "\n{}, {} x {}, Linux {}.\n",
+        revision::line(report),
+        machine.cpus,
+        machine.cpu,
+        machine.kernel
     );
     let _ = writeln!(
         out,
-        "everything in network namespaces of one machine,\n\
-         in alternating rounds. Medians, with half the distance of the quartiles; ratios are podnet's over\n\
-         the other's, paired by round. Above 1.00 is better for rates, below for times. Every single value is in\n\
+        "Everything in network namespaces of one machine, in alternating rounds. Medians; ratios are podnet's over the\n\
+         other's, paired by round, and ± is half the distance\n\
+         of the quartiles as a part of the median. Above 1.00 is better for rates, below for times. Where ± is\n\
+         more than 15 % the row is noise: its ratio is not told, and a figure has its ± beside it. Every single value is in\n\
          [bench/results/{name}.json](../bench/results/{name}.json); `cargo xtask bench report` makes a page with\n\
          charts of it.\n"
     );
     if report.quick {
         out.push_str("A quick run, for function rather than for figures.\n\n");
+    }
+    let loaded = report.loaded();
+    if !loaded.is_empty() {
+        let _ = writeln!(
+            out,
+            "The machine was busy with other things, and these cases were measured all the same: {}.\n",
+            loaded.join(", ")
+        );
     }
     heading(&mut out, "Pods of one node");
     let traffic = ["tcp", "udp", "latency", "connect"];
@@ -45,19 +58,43 @@ pub fn markdown(report: &Report) -> String {
         versus(&mut out, report, &["memif"], "memif to memif", subject);
     }
     heading(&mut out, "CNI calls");
-    let calls = ["cni", "parallel", "burst", "agent"];
+    let calls = ["cni", "parallel", "burst", "busy-node", "agent"];
     versus(&mut out, report, &calls, "CNI, exec to exit", "podnet");
+    if let Some(case) = find(report, "add-by-ports") {
+        grown(&mut out, case, "CNI among many ports", "100 ports");
+    }
     if let Some(case) = find(report, "shaping") {
         heading(&mut out, "Rates");
         limits(&mut out, case);
     }
+    if let Some(case) = find(report, "many-shaped") {
+        versus(
+            &mut out,
+            report,
+            &["many-shaped"],
+            "many limited pods",
+            "podnet",
+        );
+        alone(&mut out, "many limited pods", [case].into_iter());
+    }
+    if let Some(case) = find(report, "flood") {
+        heading(&mut out, "Broadcasts");
+        versus(
+            &mut out,
+            report,
+            &["flood"],
+            "broadcasts on an L2 network",
+            "podnet",
+        );
+        alone(&mut out, "beside them", [case].into_iter());
+    }
     if let Some(case) = find(report, "scale") {
         heading(&mut out, "Scale");
-        scale(&mut out, case);
+        grown(&mut out, case, "scale on one node", "1 network, 2 ports");
     }
     heading(&mut out, "The agent");
     let lines = ["agent", "restart", "sockets"].map(|name| find(report, name));
-    alone(&mut out, lines.into_iter().flatten());
+    alone(&mut out, "the agent", lines.into_iter().flatten());
     highlights::behind(&mut out, report);
     let mut gaps: Vec<String> = Vec::new();
     for case in &report.cases {
@@ -113,11 +150,11 @@ fn versus(out: &mut String, report: &Report, cases: &[&str], heading: &str, subj
     for measure in lines {
         let _ = write!(out, "| {} | ", measure.name);
         if let Some(summary) = measure.summary(subject) {
-            let _ = write!(out, "{} {}", number(summary.median), measure.unit);
+            out.push_str(&figure(&summary, &measure.unit));
         }
         out.push_str(" |");
         for other in &others {
-            let ratio = measure.ratio(subject, other).as_ref().map(with_spread);
+            let ratio = measure.ratio(subject, other).as_ref().map(told);
             let _ = write!(out, " {} |", ratio.unwrap_or_default());
         }
         out.push('\n');
@@ -125,35 +162,41 @@ fn versus(out: &mut String, report: &Report, cases: &[&str], heading: &str, subj
     out.push('\n');
 }
 
-fn with_spread(summary: &Summary) -> String {
-    if summary.n < 2 {
-        return number(summary.median);
-    }
-    format!(
-        "{} ±{:.0} %",
-        number(summary.median),
-        summary.spread() * 100.0
-    )
+fn told(ratio: &Summary) -> String {
+    spread::ratio(ratio, Style::Document)
+}
+
+/// A figure with its unit, and its spread where that is above the limit.
+fn figure(summary: &Summary, unit: &str) -> String {
+    let mark = spread::mark(summary, Style::Document);
+    format!("{} {unit}{mark}", number(summary.median))
 }
 
 /// Writes the figures of a limit, all peers in one table.
 fn limits(out: &mut String, case: &Case) {
-    const GROUPS: [(&str, &str); 3] = [
+    const GROUPS: [(&str, &str); 4] = [
         ("Goodput", "goodput, % of what the rate allows"),
         ("Worst second", "worst second, % of the rate"),
         ("Ping beside the streams, p99", "ping meanwhile, p99 ms"),
+        ("CPU in interrupts", "CPU in interrupts, % of a core"),
     ];
+    // Older runs have no figure of CPU.
+    let groups = GROUPS.iter().filter(|(group, _)| {
+        let mut measures = case.measures.iter();
+        measures.any(|measure| measure.group == *group)
+    });
+    let groups: Vec<&(&str, &str)> = groups.collect();
     let lines: Vec<&Measure> = case
         .measures
         .iter()
-        .filter(|measure| GROUPS.iter().any(|(group, _)| measure.group == *group))
+        .filter(|measure| groups.iter().any(|(group, _)| measure.group == *group))
         .collect();
     let columns = super::text::columns(&lines);
     if lines.is_empty() {
         return;
     }
     out.push_str("| limit |");
-    for (_, heading) in GROUPS {
+    for (_, heading) in &groups {
         for who in &columns {
             let _ = write!(out, " {heading}: {who} |");
         }
@@ -161,16 +204,19 @@ fn limits(out: &mut String, case: &Case) {
     let _ = writeln!(
         out,
         "\n|---|{}",
-        "---|".repeat(columns.len() * GROUPS.len())
+        "---|".repeat(columns.len() * groups.len())
     );
-    for first in lines.iter().filter(|line| line.group == GROUPS[0].0) {
+    for first in lines.iter().filter(|line| line.group == groups[0].0) {
         let _ = write!(out, "| {} |", first.name);
-        for (group, _) in GROUPS {
+        for (group, _) in &groups {
             let mut same = lines.iter();
-            let same = same.find(|line| line.group == group && line.name == first.name);
+            let same = same.find(|line| line.group == *group && line.name == first.name);
             for who in &columns {
                 let figure = same.and_then(|line| line.summary(who));
-                let figure = figure.map(|one| number(one.median));
+                let figure = figure.map(|one| {
+                    let mark = spread::mark(&one, Style::Document);
+                    format!("{}{mark}", number(one.median))
+                });
                 let _ = write!(out, " {} |", figure.unwrap_or_default());
             }
         }
@@ -179,8 +225,8 @@ fn limits(out: &mut String, case: &Case) {
     out.push('\n');
 }
 
-/// Figures that no other peer has.
-fn alone<'a>(out: &mut String, cases: impl Iterator<Item = &'a Case>) {
+/// Figures without a ratio, with all whose they are.
+fn alone<'a>(out: &mut String, heading: &str, cases: impl Iterator<Item = &'a Case>) {
     let lines: Vec<&Measure> = cases
         .flat_map(|case| &case.measures)
         .filter(|measure| !measure.group.is_empty())
@@ -188,7 +234,7 @@ fn alone<'a>(out: &mut String, cases: impl Iterator<Item = &'a Case>) {
     if lines.is_empty() {
         return;
     }
-    out.push_str("| the agent | |\n|---|---|\n");
+    let _ = writeln!(out, "| {heading} | |\n|---|---|");
     for measure in lines {
         for row in &measure.rows {
             let Some(summary) = row.summary else { continue };
@@ -199,22 +245,21 @@ fn alone<'a>(out: &mut String, cases: impl Iterator<Item = &'a Case>) {
             };
             let _ = writeln!(
                 out,
-                "| {}, {}{who} | {} {} |",
+                "| {}, {}{who} | {} |",
                 measure.group,
                 measure.name,
-                number(summary.median),
-                measure.unit
+                figure(&summary, &measure.unit)
             );
         }
     }
     out.push('\n');
 }
 
-/// Ratios of the largest nodes over the smallest.
-fn scale(out: &mut String, case: &Case) {
+/// Figures of larger nodes, and their ratios over the smallest one.
+fn grown(out: &mut String, case: &Case, heading: &str, smallest: &str) {
     let _ = writeln!(
         out,
-        "| scale on one node | figure | over 1 network, 2 ports |\n|---|---|---|"
+        "| {heading} | figure | over {smallest} |\n|---|---|---|"
     );
     for measure in &case.measures {
         for row in &measure.rows {
@@ -222,14 +267,13 @@ fn scale(out: &mut String, case: &Case) {
             let Some(summary) = row.summary.filter(|_| case.subjects.contains(subject)) else {
                 continue;
             };
-            let over = measure.ratio(subject, "1 network, 2 ports");
-            let over = over.as_ref().map(with_spread).unwrap_or_default();
+            let over = measure.ratio(subject, smallest);
+            let over = over.as_ref().map(told).unwrap_or_default();
             let _ = writeln!(
                 out,
-                "| {subject}: {} | {} {} | {over} |",
+                "| {subject}: {} | {} | {over} |",
                 measure.name,
-                number(summary.median),
-                measure.unit
+                figure(&summary, &measure.unit)
             );
         }
     }
@@ -291,6 +335,58 @@ mod tests {
         let line = "| 10 Mbit/s, both, 1 stream | 99.0 | 98.0 | 100.5 | 106 | 1.50 | 12.0 |";
         assert!(text.contains(line), "{text}");
         assert!(text.contains("p99 ms: podnet | ping"), "{text}");
+    }
+
+    #[test]
+    fn rows_that_spread_too_far_are_marked_and_have_no_ratio() {
+        let mut report = sample();
+        let case = &mut report.cases[0];
+        let measure = case.measure("", "TCP, 8 streams", "Gbit/s", Better::More);
+        for (round, (own, other)) in [(5.0, 5.0), (10.0, 20.0), (16.0, 8.0)].iter().enumerate() {
+            measure.put("podnet L2", round, *own);
+            measure.put("bridge <1>", round, *other);
+        }
+        case.seal();
+        let text = markdown(&report);
+        let line = "| TCP, 8 streams | 10.0 Gbit/s ±28 % | noise ±38 % |  |";
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn the_head_names_the_commit_and_cases_of_a_busy_machine() {
+        let mut report = sample();
+        report.cases[0].commit = "0123abc-dirty".to_owned();
+        let text = markdown(&report);
+        let head = text.lines().nth(1).unwrap();
+        assert!(
+            head.starts_with("podnet 0123abc with uncommitted changes, "),
+            "{head}"
+        );
+        assert!(!text.contains("busy"), "{text}");
+        report.cases[0].others = Some(crate::load::Load {
+            busy: 0.6,
+            stolen: 0.0,
+            runnable: 3,
+        });
+        let text = markdown(&report);
+        assert!(text.contains("measured all the same: tcp."), "{text}");
+    }
+
+    #[test]
+    fn larger_nodes_are_compared_with_the_smallest() {
+        let mut report = sample();
+        let mut case = Case::new("add-by-ports", "Ports", "");
+        case.subjects = vec!["4,000 ports".to_owned()];
+        let measure = case.measure("", "ADD, p50", "ms", Better::Less);
+        measure.put("100 ports", 0, 2.0);
+        measure.put("4,000 ports", 0, 2.2);
+        case.seal();
+        report.cases.push(case);
+        let text = markdown(&report);
+        let head = "| CNI among many ports | figure | over 100 ports |";
+        assert!(text.contains(head), "{text}");
+        let line = "| 4,000 ports: ADD, p50 | 2.20 ms | 1.10 |";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

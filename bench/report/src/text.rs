@@ -3,7 +3,10 @@
 use std::fmt::Write;
 
 use super::{Better, Case, Measure, Report};
+use crate::load::Load;
+use crate::revision;
 use crate::series::Summary;
+use crate::spread::{self, Style};
 
 /// A figure with three digits or more.
 pub fn number(value: f64) -> String {
@@ -33,24 +36,6 @@ pub fn thousands(digits: &str) -> String {
         out.push(digit);
     }
     out
-}
-
-/// A ratio with its spread.
-pub fn ratio(summary: &Summary) -> String {
-    let spread = spread(summary);
-    format!("{}{}{spread}", number(summary.median), gap(&spread))
-}
-
-fn gap(text: &str) -> &'static str {
-    if text.is_empty() { "" } else { " " }
-}
-
-/// `+-` and percent; empty for a single value.
-pub fn spread(summary: &Summary) -> String {
-    if summary.n < 2 {
-        return String::new();
-    }
-    format!("+-{:.0}%", summary.spread() * 100.0)
 }
 
 /// Measures of one table: those of the same group, or one alone.
@@ -111,13 +96,14 @@ pub fn pairs<'a>(table: &[&'a Measure]) -> Vec<(&'a str, &'a str)> {
 /// The whole report.
 pub fn report(report: &Report) -> String {
     let mut out = format!(
-        "{}{}\n{}\nload {} before, {} after; {:.0} s\n",
+        "{}{}: {}\n{}\nload {} before, {} after; {:.0} s\n",
         report.name,
         if report.quick {
             " (quick: for function, not for figures)"
         } else {
             ""
         },
+        revision::line(report),
         report.machine.line(),
         report.load_before,
         report.load_after,
@@ -139,6 +125,9 @@ pub fn case(case: &Case) -> String {
         "{} ({}, {:.0} s, load {})",
         case.title, case.name, case.seconds, case.load
     );
+    if let Some(others) = case.others {
+        let _ = writeln!(out, "  {}", around(case, &others));
+    }
     for table in tables(case) {
         out.push('\n');
         let cells = match table[..] {
@@ -158,6 +147,23 @@ pub fn case(case: &Case) -> String {
         let _ = writeln!(out, "  without {}: {}", absent.who, absent.reason);
     }
     out
+}
+
+/// Load by others before a case, and by a hypervisor meanwhile.
+pub fn around(case: &Case, others: &Load) -> String {
+    let stolen = case.stolen.map(|stolen| {
+        let percent = stolen * 100.0;
+        format!(", and {percent:.1} % meanwhile")
+    });
+    let line = format!("before it {}{}", others.line(), stolen.unwrap_or_default());
+    match others.too_much() {
+        Some(_) => format!("{line}: the machine was busy"),
+        None => line,
+    }
+}
+
+fn ratio(summary: &Summary) -> String {
+    spread::ratio(summary, Style::Terminal)
 }
 
 fn single(case: &Case, measure: &Measure) -> Vec<Vec<String>> {
@@ -180,7 +186,7 @@ fn single(case: &Case, measure: &Measure) -> Vec<Vec<String>> {
         let Some(summary) = row.summary else { continue };
         let mut line = vec![row.who.clone(), summary.n.to_string()];
         line.push(number(summary.median));
-        line.push(spread(&summary));
+        line.push(spread::write(&summary, Style::Terminal));
         line.extend([summary.min, summary.p90, summary.p99, summary.max].map(number));
         for subject in &subjects {
             let over = measure.ratio(subject, &row.who);
@@ -201,10 +207,8 @@ fn grouped(table: &[&Measure]) -> Vec<Vec<String>> {
         let mut line = vec![measure.name.clone()];
         for who in &columns {
             let summary = measure.summary(who);
-            line.push(summary.map_or_else(String::new, |summary| {
-                let spread = spread(&summary);
-                format!("{}{}{spread}", number(summary.median), gap(&spread))
-            }));
+            let figure = summary.map(|one| spread::figure(&one, Style::Terminal));
+            line.push(figure.unwrap_or_default());
         }
         for (subject, over) in &pairs {
             let over = measure.ratio(subject, over);
@@ -216,7 +220,7 @@ fn grouped(table: &[&Measure]) -> Vec<Vec<String>> {
 }
 
 /// The first column to the left, the others to the right.
-fn align(out: &mut String, cells: &[Vec<String>]) {
+pub(crate) fn align(out: &mut String, cells: &[Vec<String>]) {
     let columns = cells.iter().map(Vec::len).max().unwrap_or_default();
     let wide = |column: usize| {
         let cells = cells.iter().filter_map(|line| line.get(column));

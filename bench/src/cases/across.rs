@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use super::latency::trips;
 use super::tcp::streams;
-use super::{Bench, Known, Run, names, rounds};
+use super::{Bench, Known, ROUNDS, Run, names, rounds};
 use crate::peers::{L2, L3, Stage};
 use crate::report::{Better, Case};
 use crate::traffic::{Mode, order};
@@ -32,19 +32,25 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
         ("UDP 64 B, 1 CPU", Mode::UdpOneCpu),
     ] {
         bench.progress.stage(name);
-        rounds(bench, stage, case, bench.size(7, 1), |path, round, case| {
-            let answer = order::run(mode, &path.a, &path.b, time)?;
-            if answer.received == 0 {
-                bail!("nothing arrived");
-            }
-            let (unit, better) = match mode {
-                Mode::UdpOneCpu => ("ns/packet", Better::Less),
-                _ => ("kpps", Better::More),
-            };
-            case.measure("", name, unit, better)
-                .put(&path.who, round, answer.value);
-            Ok(())
-        })?;
+        rounds(
+            bench,
+            stage,
+            case,
+            bench.rounds(ROUNDS),
+            |path, round, case| {
+                let answer = order::run(mode, &path.a, &path.b, time)?;
+                if answer.received == 0 {
+                    bail!("nothing arrived");
+                }
+                let (unit, better) = match mode {
+                    Mode::UdpOneCpu => ("ns/packet", Better::Less),
+                    _ => ("kpps", Better::More),
+                };
+                case.measure("", name, unit, better)
+                    .put(&path.who, round, answer.value);
+                Ok(())
+            },
+        )?;
     }
     trips(bench, stage, case)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use testbed::{Network, Node};
 
 use super::scale::agent_of;
-use super::{Bench, Known, Run, names, wait_promoted};
+use super::{Bench, Known, ROUNDS, Run, names, wait_promoted};
 use crate::cpu;
 use crate::interrupt;
 use crate::peers::{Bed, Peer, podnet, podnet_plugin};
@@ -114,7 +114,7 @@ fn churn(
 ) -> Result<()> {
     bench.progress.stage("pods come and go");
     let pod = Sandbox::create(bench.dir, "agent-churn")?;
-    let rounds = bench.size(5, 1);
+    let rounds = bench.rounds(ROUNDS);
     let time = Duration::from_secs(bench.size(3, 1));
     let plugins: Vec<&Plugin> = std::iter::once(plugin)
         .chain(beds.iter().map(|bed| &bed.plugin))

@@ -59,7 +59,7 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
     case.subjects = names(&[PODNET]);
     let node = podnet(&[Network::l2("dual", &[V4, V6]), Network::l2("single", &[V4])]);
     let (beds, ways) = ways(bench, &node, case);
-    let count = bench.size(60, 10);
+    let count = bench.calls(60, 10);
     bench.progress.expect(2 * count + count / 4);
     among_others(bench, &node, &ways, count, case)?;
     let rivals = |way: &&Way| way.plugin.label == PODNET || way.plugin.label == "bridge";
@@ -69,7 +69,7 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
         .filter(|way| way.stack == "dual stack")
         .collect();
     right_after(bench, &pairs, count, case)?;
-    alone(bench, &node, &pairs, count / 4, case)?;
+    alone(bench, &node, &pairs, (count / 4).max(1), case)?;
     served(&node, case)?;
     for _ in 0..count {
         let (time, _) = ways[0].plugin.call("STATUS", None)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Bench, Known, Run, names, rounds};
+use super::{Bench, Known, ROUNDS, Run, names, rounds};
 use crate::peers::{L2, L3, Stage};
 use crate::report::{Better, Case};
 use crate::traffic::Mode;
@@ -22,12 +22,18 @@ pub(super) const CASE: Known = Known {
 fn run(bench: &Bench<'_>, stage: &mut Stage, case: &mut Case) -> Result<()> {
     case.subjects = names(&[L2, L3]);
     let time = Duration::from_millis(bench.size(500, 200));
-    rounds(bench, stage, case, bench.size(7, 1), |path, round, case| {
-        let answer = order::run(Mode::Connect, &path.a, &path.b, time)?;
-        case.measure("", "TCP connections, 1 CPU", "per second", Better::More)
-            .put(&path.who, round, answer.value);
-        let tail = case.measure("Time of a connection", "p99", "us", Better::Less);
-        tail.put(&path.who, round, answer.at(99.0));
-        Ok(())
-    })
+    rounds(
+        bench,
+        stage,
+        case,
+        bench.rounds(ROUNDS),
+        |path, round, case| {
+            let answer = order::run(Mode::Connect, &path.a, &path.b, time)?;
+            case.measure("", "TCP connections, 1 CPU", "per second", Better::More)
+                .put(&path.who, round, answer.value);
+            let tail = case.measure("Time of a connection", "p99", "us", Better::Less);
+            tail.put(&path.who, round, answer.at(99.0));
+            Ok(())
+        },
+    )
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use testbed::Network;
 
-use super::{Bench, Known, Run, millis, names, pause};
+use super::{Bench, Known, ROUNDS, Run, millis, names, pause};
 use crate::interrupt;
 use crate::peers::{Bed, Peer, podnet, podnet_plugin};
 use crate::plugin::Plugin;
@@ -40,7 +40,9 @@ const AT_ONCE: usize = 16;
 const PEERS: [Peer; 4] = [Peer::Bridge, Peer::Ptp, Peer::Macvlan, Peer::Multus];
 
 fn parallel(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
-    let sizes: &[Size] = bench.size(&[(10, 6, 10), (50, 3, 50)], &[(10, 1, 10)]);
+    let rounds = bench.rounds(ROUNDS);
+    let full = [(10, rounds, 10), (50, rounds, 50)];
+    let sizes: &[Size] = bench.size(&full[..], &full[..1]);
     everybody(
         bench,
         case,
@@ -63,7 +65,7 @@ fn parallel(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
 }
 
 fn burst(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
-    let sizes: &[Size] = bench.size(&[(250, 2, AT_ONCE)], &[(40, 1, AT_ONCE)]);
+    let sizes = &[(bench.size(250, 40), bench.rounds(ROUNDS), AT_ONCE)];
     everybody(
         bench,
         case,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Bench, Known, Run, names, rounds};
+use super::{Bench, Known, ROUNDS, Run, names, rounds};
 use crate::peers::{L2, L3, Stage};
 use crate::report::{Axis, Better, Case};
 use crate::series::{MEDIAN, percentile};
@@ -41,17 +41,23 @@ pub(super) fn trips(bench: &Bench<'_>, stage: &mut Stage, case: &mut Case) -> Re
     for (name, mode) in MODES {
         bench.progress.stage(name);
         let mut curves = Curves::default();
-        rounds(bench, stage, case, bench.size(7, 1), |path, round, case| {
-            let answer = order::run(mode, &path.a, &path.b, time)?;
-            for (percent, suffix) in [(50.0, "p50"), (99.0, "p99")] {
-                case.measure("", &format!("{name}, {suffix}"), "us", Better::Less)
-                    .put(&path.who, round, answer.at(percent));
-            }
-            let tail = case.measure("p99.9 of round trips", name, "us", Better::Less);
-            tail.put(&path.who, round, answer.at(99.9));
-            curves.add(&path.who, &answer.percentiles);
-            Ok(())
-        })?;
+        rounds(
+            bench,
+            stage,
+            case,
+            bench.rounds(ROUNDS),
+            |path, round, case| {
+                let answer = order::run(mode, &path.a, &path.b, time)?;
+                for (percent, suffix) in [(50.0, "p50"), (99.0, "p99")] {
+                    case.measure("", &format!("{name}, {suffix}"), "us", Better::Less)
+                        .put(&path.who, round, answer.at(percent));
+                }
+                let tail = case.measure("p99.9 of round trips", name, "us", Better::Less);
+                tail.put(&path.who, round, answer.at(99.9));
+                curves.add(&path.who, &answer.percentiles);
+                Ok(())
+            },
+        )?;
         curves.draw(case, name, "us");
     }
     Ok(())

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use netdev::Netns;
 
-use super::{Bench, Known, Run, names};
+use super::{Bench, Known, ROUNDS, Run, names};
 use crate::apps::Passed;
 use crate::cpu;
 use crate::interrupt;
@@ -74,7 +74,7 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
         netns: Netns::create()?,
     };
     let time = Duration::from_secs(bench.size(8, 6));
-    let rounds = bench.size(5, 1);
+    let rounds = bench.rounds(ROUNDS);
     for size in SIZES {
         bench.progress.stage(&format!("{size} B"));
         bench.progress.expect(rounds * ALL.len());
@@ -191,12 +191,12 @@ impl Place {
         let numbered = |number: u32| PathBuf::from(format!("{text}.{number}"));
         let (command, sockets, ids) = match who {
             LIBRARY => {
-                let mut command = pinned(cpu, &example("PODNET_CROSS_CONNECT")?);
+                let mut command = pinned(cpu, false, &example("PODNET_CROSS_CONNECT")?);
                 command.arg(&path);
                 (command, [path.clone(), path.clone()], [0, 1])
             }
             SWITCH => {
-                let mut command = pinned(cpu, &example("PODNET_SWITCH_FORWARD")?);
+                let mut command = pinned(cpu, false, &example("PODNET_SWITCH_FORWARD")?);
                 command.arg(&path);
                 (command, [numbered(0), numbered(1)], [0, 0])
             }

@@ -32,7 +32,7 @@ pub(super) fn measure(
     ways: &[Way<'_>],
 ) -> Result<()> {
     bench.progress.stage("traffic");
-    let rounds = bench.size(11, 1);
+    let rounds = bench.rounds(11);
     bench.progress.expect(rounds);
     for round in 0..rounds {
         for (what, unit, better, mode, time) in [

@@ -95,7 +95,7 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
 /// One more pod on the network, and away with it.
 fn attach(bench: &Bench<'_>, beds: &[Bed], case: &mut Case) -> Result<()> {
     bench.progress.stage("attaching");
-    let rounds = bench.size(40, 3);
+    let rounds = bench.rounds(40);
     bench.progress.expect(rounds);
     let pods = beds.iter().enumerate().map(|(number, _)| {
         let name = format!("remote-more-{number}");

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use tempfile::TempDir;
 use testbed::{Network, Node};
 
-use super::{Bench, Known, Run, millis, names, wait_promoted};
+use super::{Bench, Known, ROUNDS, Run, millis, names, wait_promoted};
 use crate::peers::{L2, L3, podnet, podnet_plugin};
 use crate::report::{Better, Case};
 use crate::sandbox::{Sandbox, Side};
@@ -51,7 +51,7 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
         ("kill -9 and start", Upheaval::Kill),
         ("SIGTERM and start", Upheaval::Terminate),
     ];
-    let rounds = bench.size(3, 1);
+    let rounds = bench.rounds(ROUNDS);
     bench.progress.expect(rounds * upheavals.len());
     for round in 0..rounds {
         for (name, upheaval) in upheavals {

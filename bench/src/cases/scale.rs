@@ -96,7 +96,7 @@ fn trials(bench: &Bench<'_>, networks: usize, ports: usize, case: &mut Case) -> 
         datapath.tables().apply(&Entries::default(), &entries)?;
         sets.push((networks, ports, datapath, frame, pins));
     }
-    let rounds = bench.size(40, 5);
+    let rounds = bench.rounds(40);
     bench.progress.expect(rounds);
     for round in 0..rounds {
         interrupt::check()?;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use self::scene::{BANDWIDTH, Direction, PODNET, Scene};
 use super::latency::Curves;
-use super::{Bench, Known, Run, names};
+use super::{Bench, Known, ROUNDS, Run, names};
 use crate::interrupt;
 use crate::peers::Peer;
 use crate::report::{Axis, Better, Case};
@@ -60,7 +60,7 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
     bench.progress.stage("attaching limited pods");
     let scenes = scenes(bench, rates, case)?;
     // A round has 200 pings: the p99 of one is its two slowest.
-    let rounds = bench.size(3, 1);
+    let rounds = bench.rounds(ROUNDS);
     let patterns = patterns(rates, &reach, case);
     bench
         .progress

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use testbed::{Network, Node, Setup, manifest};
 
-use super::{Bench, Known, Run, names, wait_promoted};
+use super::{Bench, Known, ROUNDS, Run, names, wait_promoted};
 use crate::cpu;
 use crate::interrupt;
 use crate::peers::{Role, Spot, other_sockets};
@@ -91,7 +91,7 @@ fn idle(bench: &Bench<'_>, case: &mut Case, node: &Node) -> Result<()> {
     // Clients are new, and the switch has not gone to sleep for long yet.
     thread::sleep(Duration::from_secs(1));
     let rest = Duration::from_secs(bench.size(10, 1));
-    for round in 0..bench.size(3, 1) {
+    for round in 0..bench.rounds(ROUNDS) {
         interrupt::check()?;
         let (before, started) = (cpu::run_time_of(switch)?, Instant::now());
         thread::sleep(rest);
@@ -170,7 +170,7 @@ pub(super) fn alternate(
     spots: &[Spot],
     mut one: impl FnMut(&Spot, usize, &mut Case) -> Result<()>,
 ) -> Result<()> {
-    let rounds = bench.size(7, 1);
+    let rounds = bench.rounds(ROUNDS);
     let mut out = vec![false; spots.len()];
     bench.progress.stage("packets and round trips");
     bench.progress.expect(rounds * spots.len());

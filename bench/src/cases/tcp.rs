@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{Bench, Known, Run, names, rounds};
+use super::{Bench, Known, ROUNDS, Run, names, rounds};
 use crate::cpu;
 use crate::peers::{L2, L3, Stage, TrafficPath};
 use crate::report::{Better, Case};
@@ -40,7 +40,7 @@ pub(super) fn streams(bench: &Bench<'_>, stage: &mut Stage, case: &mut Case) -> 
     for (name, streams, together) in WAYS {
         bench.progress.stage(name);
         let time = Duration::from_secs(bench.size(2, 1));
-        let count = bench.size(if together { 3 } else { 5 }, 1);
+        let count = bench.rounds(ROUNDS);
         rounds(bench, stage, case, count, |path, round, case| {
             let mut bulk = Bulk::new(&path.a, &path.b, time);
             bulk.streams = streams;

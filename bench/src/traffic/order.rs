@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::path_of;
 use super::process::Process;
 use crate::interrupt;
+use crate::quiet;
 use crate::sandbox::Side;
 
 /// How much longer than its time a probe may take.
@@ -59,6 +60,27 @@ pub enum Mode {
         /// Bytes of each.
         size: usize,
     },
+}
+
+impl Mode {
+    /// Whether the probe goes before other programs on its processors.
+    ///
+    /// What sleeps between two messages may: others would be measured with it. What never sleeps may not: it would
+    /// keep its processor from the kernel's thread that moves packets (ksoftirqd).
+    pub fn is_urgent(self) -> bool {
+        match self {
+            Self::UdpOneCpu
+            | Self::UdpTrip
+            | Self::UdpTripTwoCpus
+            | Self::TcpTrip
+            | Self::TcpTripTwoCpus
+            | Self::Connect
+            | Self::Paced { .. }
+            | Self::Stream { .. }
+            | Self::AskApplication { .. } => true,
+            Self::UdpTwoCpus | Self::FromApplication | Self::ToApplication { .. } => false,
+        }
+    }
 }
 
 /// One end.
@@ -137,7 +159,12 @@ pub fn start(mode: Mode, a: &Side, b: &Side, time: Duration) -> Result<Running> 
         cpus: super::cpus(),
     };
     // This very program, also when a build has put another file in its place (proc_pid_exe(5)).
-    let mut command = Command::new("/proc/self/exe");
+    let program = format!("/proc/{}/exe", std::process::id());
+    let mut command = if mode.is_urgent() {
+        quiet::realtime(&program)
+    } else {
+        Command::new(program)
+    };
     command.arg("probe").arg(serde_json::to_string(&order)?);
     // It enters the namespaces of the order itself.
     let process = Process::start_here(command)?;

@@ -45,7 +45,7 @@ const PACE: Duration = Duration::from_micros(100);
 
 pub(super) fn run(bench: &Bench<'_>, sizes: &[Size], case: &mut Case) -> Result<()> {
     bench.progress.stage("moves");
-    let rounds = bench.size(20, 2);
+    let rounds = bench.rounds(20);
     bench.progress.expect(rounds * sizes.len());
     for size in sizes {
         let files = tempfile::tempdir()?;
