@@ -1,10 +1,13 @@
 //! List the cases that are measured.
 
 mod across;
+mod add_by_ports;
 mod agent;
 mod cni;
 mod connect;
 mod crowd;
+mod fill;
+mod flood;
 mod flows;
 mod latency;
 mod memif;
@@ -102,7 +105,7 @@ pub struct Known {
 }
 
 /// Every case, in the order they are run: those that share their pods first.
-pub const CASES: [Known; 17] = [
+pub const CASES: [Known; 21] = [
     tcp::CASE,
     udp::CASE,
     latency::CASE,
@@ -111,9 +114,13 @@ pub const CASES: [Known; 17] = [
     cni::CASE,
     crowd::PARALLEL,
     crowd::BURST,
+    crowd::BUSY,
+    add_by_ports::CASE,
     scale::CASE,
+    flood::CASE,
     remote::CASE,
     shaping::CASE,
+    shaping::MANY,
     sockets::CASE,
     steer::CASE,
     flows::CASE,

@@ -31,6 +31,7 @@ pub mod progress;
 pub mod quiet;
 pub mod run;
 pub mod sandbox;
+pub mod spin;
 pub mod traffic;
 
 pub use bench_report as report;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use bench::apps::Application;
 use bench::run::{self, Options};
-use bench::{interrupt, probe};
+use bench::{interrupt, probe, spin};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -27,6 +27,9 @@ enum Verb {
         /// JSON
         order: String,
     },
+    /// Compute until the parent is gone (used by `run`)
+    #[command(hide = true)]
+    Spin,
     /// Be the application of a pod (used by `run`)
     #[command(hide = true, subcommand)]
     App(Application),
@@ -36,6 +39,10 @@ fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Run(options) => run::run(&options),
         Verb::Probe { order } => answer(&order).map(|()| true),
+        Verb::Spin => {
+            spin::spin();
+            Ok(true)
+        }
         Verb::App(application) => application.run().map(|()| true),
     };
     match done {

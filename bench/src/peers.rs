@@ -22,6 +22,7 @@ use testbed::{Network, Node, Setup};
 pub(crate) use self::across::meet;
 pub(crate) use self::ovs::version as open_vswitch_version;
 pub(crate) use self::sockets::{Role, Spot, others as other_sockets};
+pub(crate) use self::stage::without_nf_call;
 pub use self::stage::{L2, L3, Path as TrafficPath, Stage};
 pub(crate) use self::testpmd::{Testpmd, rates as forwarded};
 use crate::plugin::{Plugin, reference};

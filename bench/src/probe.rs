@@ -4,6 +4,7 @@
 //! pace. The figures are JSON.
 
 mod alone;
+mod broadcast;
 mod connect;
 mod paced;
 mod small;
@@ -54,6 +55,8 @@ pub fn obey(order: &str) -> Result<Answer> {
         Mode::Connect => connect::connect(&from, &Place::enter(&order.to)?, cpus[0], time),
         Mode::Paced { rate } => paced::echo(udp()?, rate, time),
         Mode::Stream { rate } => paced::stream(udp()?, rate, time),
+        Mode::Broadcast => broadcast::one_by_one(&from, &Place::enter(&order.to)?, cpus[0], time),
+        Mode::Storm => broadcast::storm(&from, cpus[0], time),
         Mode::FromApplication => alone::receive(&from, there, own, time),
         Mode::ToApplication { size } => alone::flood(&from, there, size, own, time),
         Mode::AskApplication { size } => alone::ask(&from, there, size, own, time),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use testbed::{Network, Node};
 
+use super::fill::fill;
 use super::scale::agent_of;
 use super::{Bench, Known, ROUNDS, Run, names, wait_promoted};
 use crate::cpu;
@@ -19,7 +20,8 @@ use crate::sandbox::Sandbox;
 pub(super) const CASE: Known = Known {
     name: "agent",
     title: "What the agent takes",
-    about: "With many attachments on the node: at rest, then with one pod after the other attached \
+    about: "With many attachments on the node: at rest, as is a second node with more, in spans of 31 s that have \
+            an audit each; then with one pod after the other attached \
             and detached as fast as it goes. The reference plugins have no daemon; the CPU time of \
             an ADD and its DEL is the whole machine's, so that theirs can be compared: plugins, \
             agent, kernel. The kernel samples it, so it is good to a few percent.",
@@ -43,18 +45,12 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
     wait_promoted(&node)?;
     memory(case, agent, &format!("{count} attachments"))?;
 
-    bench.progress.stage("at rest");
-    let rest = Duration::from_secs(bench.size(35, 3));
-    let before = cpu::of_process(agent)?;
-    let started = Instant::now();
-    while started.elapsed() < rest {
-        interrupt::check()?;
-        thread::sleep(Duration::from_millis(200));
-    }
-    let spent = cpu::of_process(agent)?.saturating_sub(before).as_secs_f64();
-    let line = format!("at rest, {count} attachments");
-    case.measure("Agent's CPU", &line, "ms per second", Better::Less)
-        .put(PODNET, 0, spent * 1000.0 / started.elapsed().as_secs_f64());
+    let more = bench.size(1000, 80);
+    let crowded = Crowded::start(bench, more)?;
+    memory(case, crowded.agent, &format!("{more} attachments"))?;
+    rest(bench, &[(agent, count), (crowded.agent, more)], case)?;
+    // Its audits would be in the way of what follows.
+    drop(crowded);
 
     let beds = rivals(bench, case);
     let mut held = Vec::new();
@@ -67,6 +63,56 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
     drop(held);
     drop(beds);
     drop(pods);
+    Ok(())
+}
+
+/// A node with more ports.
+struct Crowded {
+    agent: u32,
+    // Before the node: namespaces take their links along, all at once.
+    _pods: Vec<Sandbox>,
+    _node: Node,
+}
+
+impl Crowded {
+    fn start(bench: &Bench<'_>, ports: usize) -> Result<Self> {
+        bench.progress.stage(&format!("attaching {ports}"));
+        let node = podnet(&[Network::l2("more", &[SUBNET])]);
+        let plugin = podnet_plugin(PODNET, &node, "more");
+        let pods = fill(&plugin, bench.dir, "agent-more", ports)?;
+        wait_promoted(&node)?;
+        Ok(Self {
+            agent: agent_of(&node)?,
+            _pods: pods,
+            _node: node,
+        })
+    }
+}
+
+/// Agents with so many attachments have nothing to do, but for their audits.
+fn rest(bench: &Bench<'_>, agents: &[(u32, usize)], case: &mut Case) -> Result<()> {
+    bench.progress.stage("at rest");
+    // Each has one audit in it, every 30 s.
+    let time = Duration::from_secs(bench.size(31, 3));
+    let rounds = bench.rounds(ROUNDS);
+    bench.progress.expect(rounds);
+    for round in 0..rounds {
+        let before = agents.iter().map(|(agent, _)| cpu::of_process(*agent));
+        let before = before.collect::<Result<Vec<_>>>()?;
+        let started = Instant::now();
+        while started.elapsed() < time {
+            interrupt::check()?;
+            thread::sleep(Duration::from_millis(200));
+        }
+        let elapsed = started.elapsed().as_secs_f64();
+        for ((agent, count), before) in agents.iter().zip(before) {
+            let spent = cpu::of_process(*agent)?.saturating_sub(before);
+            let line = format!("at rest, {count} attachments");
+            case.measure("Agent's CPU", &line, "ms per second", Better::Less)
+                .put(PODNET, round, spent.as_secs_f64() * 1000.0 / elapsed);
+        }
+        bench.progress.step();
+    }
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use netdev::Netns;
 use testbed::{Network, Node};
 
 use self::world::world;
+use super::fill::fill;
 use super::packets::{self, Way};
 use super::{Bench, Known, Run, names, wait_promoted};
 use crate::cpu;
@@ -36,11 +37,14 @@ const REDIRECT: u32 = 7;
 const REPEAT: u32 = 200_000;
 /// Interfaces in one namespace, which is cheaper than as many pods.
 const PER_POD: usize = 100;
+/// Ports at which the agent's memory is looked at last; in a quick run.
+const MOST: (usize, usize) = (4000, 80);
 const TRIAL: &str = "Programs alone";
 
 fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
     let (networks, ports) = bench.size((2000, 1000), (100, 50));
     case.subjects = names(&[
+        &named(1, bench.size(MOST.0, MOST.1)),
         &named(networks, 2 * networks),
         &named(1, ports),
         &named(networks, ports),
@@ -211,6 +215,18 @@ fn real(bench: &Bench<'_>, networks: usize, ports: usize, case: &mut Case) -> Re
         b: &real.b,
     });
     packets::measure(bench, case, ", by scale", &ways)?;
+    let most = bench.size(MOST.0, MOST.1);
+    bench
+        .progress
+        .stage(&format!("attaching {}", named(1, most)));
+    let node = &reals[1].node;
+    let plugin = podnet_plugin("podnet", node, &network_name(0));
+    let missing = most - node.attachments().len();
+    let _more = fill(&plugin, bench.dir, "scale-more", missing)?;
+    wait_promoted(node)?;
+    let value = cpu::memory_of(agent_of(node)?)?;
+    case.measure("", "Agent's memory (RSS)", "MiB", Better::Less)
+        .put(&named(1, most), 0, value);
     bench.progress.say("taking it down");
     Ok(())
 }

@@ -1,14 +1,17 @@
 //! Limits: how close to the rate, how steady, and what the rest of the pod feels.
 
+mod many;
 mod scene;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+pub(super) use self::many::MANY;
 use self::scene::{BANDWIDTH, Direction, PODNET, Scene};
 use super::latency::Curves;
 use super::{Bench, Known, ROUNDS, Run, names};
+use crate::cpu::{self, Spent};
 use crate::interrupt;
 use crate::peers::Peer;
 use crate::report::{Axis, Better, Case};
@@ -29,7 +32,8 @@ pub(super) const CASE: Known = Known {
             use some of a limited direction and are not counted. Ping is a datagram of 64 bytes \
             and its echo, 50 a second, between the limited pod and the other one. Everybody gets the same burst: 10 \
             ms of the rate, 32 KiB at least. With both directions limited, goodput is the mean of \
-            both.",
+            both. CPU is the whole machine's while the streams run, all of it and what is in interrupts \
+            (softirq), where the limits are at work.",
     run: Run::Alone(run),
 };
 
@@ -241,6 +245,8 @@ struct Found {
     lost: u64,
     /// The same without any other load.
     idle: Vec<f64>,
+    /// Percent of a core meanwhile: in interrupts, and everywhere.
+    cpu: [f64; 2],
 }
 
 impl One<'_> {
@@ -248,6 +254,7 @@ impl One<'_> {
         let ping = Mode::Paced { rate: PING };
         let idle = order::run(ping, self.other, self.limited, Duration::from_millis(500))?;
         let time = Duration::from_secs(self.seconds);
+        let (before, begin) = (cpu::Machine::now()?, Instant::now());
         let mut flows = Vec::new();
         let (to_pod, from_pod) = self.direction.flows();
         if to_pod {
@@ -265,7 +272,8 @@ impl One<'_> {
             .into_iter()
             .map(crate::traffic::iperf::Running::finish)
             .collect::<Result<_>>()?;
-        self.judge(&carried, loaded, idle.times)
+        let cpu = shares(&before.spent()?, begin.elapsed());
+        self.judge(&carried, loaded, idle.times, cpu)
     }
 
     fn bulk<'a>(&self, from: &'a Side, to: &'a Side, port: u16, time: Duration) -> Bulk<'a> {
@@ -283,6 +291,7 @@ impl One<'_> {
         carried: &[Carried],
         loaded: crate::traffic::Answer,
         idle: Vec<f64>,
+        cpu: [f64; 2],
     ) -> Result<Found> {
         let rate = self.rate as f64;
         let flows = carried.len() as f64;
@@ -311,8 +320,14 @@ impl One<'_> {
             lost: loaded.sent.saturating_sub(pings.len() as u64),
             pings,
             idle,
+            cpu,
         })
     }
+}
+
+/// Percent of a core in interrupts, and everywhere.
+fn shares(spent: &Spent, time: Duration) -> [f64; 2] {
+    [spent.interrupts, spent.all()].map(|part| part / time.as_secs_f64() * 100.0)
 }
 
 impl Found {
@@ -344,6 +359,13 @@ impl Found {
                 Better::Less,
                 at(&self.idle, MEDIAN),
             ),
+            (
+                "CPU in interrupts",
+                "% of a core",
+                Better::Less,
+                self.cpu[0],
+            ),
+            ("CPU", "% of a core", Better::Less, self.cpu[1]),
             ("Pings lost", "datagrams", Better::Less, self.lost as f64),
             (
                 "Segments sent again",

@@ -52,6 +52,11 @@ impl Path {
     }
 }
 
+/// Keeps packets of a node's bridges from iptables.
+pub(crate) fn without_nf_call(node: &Netns) -> Result<()> {
+    switch_nf_call(node, false)
+}
+
 /// Whether bridges of a node pass packets to iptables.
 pub(super) fn switch_nf_call(node: &Netns, on: bool) -> Result<()> {
     let value = if on { "1" } else { "0" };

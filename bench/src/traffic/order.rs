@@ -48,6 +48,10 @@ pub enum Mode {
         /// Datagrams a second.
         rate: u32,
     },
+    /// Broadcasts, each when both copies of the last have come: microseconds.
+    Broadcast,
+    /// Broadcasts as fast as they go: thousands a second.
+    Storm,
     /// Datagrams of an application: how many are received.
     FromApplication,
     /// Datagrams to an application: how many are sent.
@@ -78,7 +82,12 @@ impl Mode {
             | Self::Paced { .. }
             | Self::Stream { .. }
             | Self::AskApplication { .. } => true,
-            Self::UdpTwoCpus | Self::FromApplication | Self::ToApplication { .. } => false,
+            // The copies of a broadcast may be that thread's, too.
+            Self::Broadcast
+            | Self::Storm
+            | Self::UdpTwoCpus
+            | Self::FromApplication
+            | Self::ToApplication { .. } => false,
         }
     }
 }
@@ -146,6 +155,20 @@ pub struct Running {
 /// # Errors
 /// It cannot be started.
 pub fn start(mode: Mode, a: &Side, b: &Side, time: Duration) -> Result<Running> {
+    start_on(mode, a, b, time, super::cpus())
+}
+
+/// As [`start`], on these processors.
+///
+/// # Errors
+/// As of [`start`].
+pub fn start_on(
+    mode: Mode,
+    a: &Side,
+    b: &Side,
+    time: Duration,
+    cpus: [usize; 2],
+) -> Result<Running> {
     interrupt::check()?;
     let end = |side: &Side| End {
         netns: path_of(&side.netns),
@@ -156,7 +179,7 @@ pub fn start(mode: Mode, a: &Side, b: &Side, time: Duration) -> Result<Running> 
         from: end(a),
         to: end(b),
         millis: u64::try_from(time.as_millis())?,
-        cpus: super::cpus(),
+        cpus,
     };
     // This very program, also when a build has put another file in its place (proc_pid_exe(5)).
     let program = format!("/proc/{}/exe", std::process::id());

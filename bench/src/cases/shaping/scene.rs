@@ -83,16 +83,42 @@ impl Scene {
         rates: &[(&str, u64)],
         directions: &[Direction],
     ) -> Result<Self> {
+        let limits = rates
+            .iter()
+            .flat_map(|(_, rate)| directions.iter().map(|direction| (*rate, *direction)));
+        Self::with(who, bench, who, &limits.collect::<Vec<_>>())
+    }
+
+    /// Attaches so many pods with the same limit in both directions.
+    ///
+    /// # Errors
+    /// As [`Self::set`].
+    pub(super) fn crowd(
+        who: &'static str,
+        bench: &Bench<'_>,
+        rate: u64,
+        pods: usize,
+    ) -> Result<Self> {
+        let files = format!("{who} crowd");
+        Self::with(who, bench, &files, &vec![(rate, Direction::Both); pods])
+    }
+
+    fn with(
+        who: &'static str,
+        bench: &Bench<'_>,
+        files: &str,
+        limits: &[(u64, Direction)],
+    ) -> Result<Self> {
         if who == PODNET {
             let node = podnet(&[Network::l2("limited", &[SUBNET])]);
             let plugin = podnet_plugin(who, &node, "limited");
-            let mut scene = Self::attach(who, bench, &plugin, rates, directions)?;
+            let mut scene = Self::attach(who, bench, &plugin, files, limits)?;
             wait_promoted(&node)?;
             scene._node = Some(node);
             return Ok(scene);
         }
-        let bed = Bed::make(Peer::Bandwidth, who, bench.dir, &[SUBNET])?;
-        let mut scene = Self::attach(who, bench, &bed.plugin, rates, directions)?;
+        let bed = Bed::make(Peer::Bandwidth, files, bench.dir, &[SUBNET])?;
+        let mut scene = Self::attach(who, bench, &bed.plugin, files, limits)?;
         scene._bed = Some(bed);
         Ok(scene)
     }
@@ -101,13 +127,13 @@ impl Scene {
         who: &'static str,
         bench: &Bench<'_>,
         plugin: &Plugin,
-        rates: &[(&str, u64)],
-        directions: &[Direction],
+        files: &str,
+        limits: &[(u64, Direction)],
     ) -> Result<Self> {
         let mut pods = Vec::new();
         let mut add = |name: &str, plugin: &Plugin| -> Result<Side> {
             interrupt::check()?;
-            let word = who.replace([' ', '+'], "-");
+            let word = files.replace([' ', '+'], "-");
             let pod = Sandbox::create(bench.dir, &format!("{word}-{name}"))?;
             let (_, result) = plugin.call("ADD", Some(&pod))?;
             let side = Side::of_result(&pod, &result)?;
@@ -117,13 +143,11 @@ impl Scene {
         let none = plugin.clone().with("runtimeConfig", &json!({}));
         let other = add("other", &none)?;
         let mut limited = Vec::new();
-        for (_, rate) in rates {
-            for direction in directions {
-                let limits = direction.limits(*rate);
-                let plugin = plugin.clone().with("runtimeConfig", &limits);
-                let side = add(&format!("{}-{rate}", direction.name()), &plugin)?;
-                limited.push((*rate, *direction, side));
-            }
+        for (number, (rate, direction)) in limits.iter().enumerate() {
+            let limits = direction.limits(*rate);
+            let plugin = plugin.clone().with("runtimeConfig", &limits);
+            let side = add(&format!("{}-{rate}-{number}", direction.name()), &plugin)?;
+            limited.push((*rate, *direction, side));
         }
         Ok(Self {
             who,
@@ -133,6 +157,16 @@ impl Scene {
             _bed: None,
             _node: None,
         })
+    }
+
+    /// The pod that is not limited.
+    pub(super) fn other(&self) -> &Side {
+        &self.other
+    }
+
+    /// All pods that are.
+    pub(super) fn crowded(&self) -> impl Iterator<Item = &Side> {
+        self.limited.iter().map(|(_, _, side)| side)
     }
 
     /// The limited pod and the other one.
