@@ -19,6 +19,7 @@
 //! print!("{}", bench::report::text::case(&case));
 //! ```
 
+pub mod against;
 pub mod apps;
 pub mod cases;
 pub mod cpu;

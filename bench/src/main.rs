@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use bench::apps::Application;
 use bench::run::{self, Options};
-use bench::{interrupt, probe, spin};
+use bench::{against, interrupt, probe, spin};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -21,6 +21,9 @@ struct Cli {
 enum Verb {
     /// Measure and report
     Run(Options),
+    /// Measure two commits in alternating rounds (used by `bench --against`)
+    #[command(hide = true)]
+    Against(against::Options),
     /// Send what an order says (used by `run`)
     #[command(hide = true)]
     Probe {
@@ -38,6 +41,7 @@ enum Verb {
 fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Run(options) => run::run(&options),
+        Verb::Against(options) => against::run(&options),
         Verb::Probe { order } => answer(&order).map(|()| true),
         Verb::Spin => {
             spin::spin();

@@ -37,6 +37,9 @@ pub struct Options {
     /// Measure on a busy machine, too; the report says so
     #[arg(long)]
     pub load_anyway: bool,
+    /// No peers: podnet alone
+    #[arg(long, conflicts_with = "peers")]
+    pub alone: bool,
     /// Write the report's values to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -121,7 +124,7 @@ pub fn run(options: &Options) -> Result<bool> {
 }
 
 /// The rule by which a run of these options bears load.
-fn rule(quick: bool, load_anyway: bool) -> Rule {
+pub(crate) fn rule(quick: bool, load_anyway: bool) -> Rule {
     match (quick, load_anyway) {
         (true, _) => Rule::Quick,
         (false, true) => Rule::Anyway,
@@ -150,7 +153,7 @@ fn now() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-fn choose(names: &[String]) -> Result<Vec<Known>> {
+pub(crate) fn choose(names: &[String]) -> Result<Vec<Known>> {
     for name in names {
         if !CASES.iter().any(|case| case.name == name) {
             let known: Vec<&str> = CASES.iter().map(|case| case.name).collect();
@@ -163,7 +166,11 @@ fn choose(names: &[String]) -> Result<Vec<Known>> {
 
 fn measure(options: &Options, chosen: &[Known], dir: &TempDir, report: &mut Report) -> Result<()> {
     let everybody = Peer::value_variants();
-    let peers = options.peers.as_deref().unwrap_or(everybody);
+    let peers: &[Peer] = if options.alone {
+        &[]
+    } else {
+        options.peers.as_deref().unwrap_or(everybody)
+    };
     let revision = options.revision();
     let mut stage: Option<Stage> = None;
     for (place, known) in chosen.iter().enumerate() {

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: podnet and its peers, measured on this machine.
 
+mod against;
 mod peers;
 
 use std::env;
@@ -18,7 +19,7 @@ use crate::{Done, workspace};
 #[command(disable_help_flag = true)]
 pub(crate) struct Options {
     /// Cases to measure and places of the report: `cargo xtask bench -- --help`
-    /// shows all; `report [RUN.json]` makes a page
+    /// shows all; `--against REV` measures another commit beside this tree; `report [RUN.json]` makes a page
     /// of a run, `tables` writes docs/performance.md and README.md
     #[arg(
         trailing_var_arg = true,
@@ -37,6 +38,9 @@ pub(crate) fn run(options: &Options) -> Done {
             return Ok(ExitCode::SUCCESS);
         }
         _ => {}
+    }
+    if let Some((revision, rest)) = against::take(&options.rest)? {
+        return against::run(&revision, &rest);
     }
     let only_tells = ["--help", "-h", "--list"];
     let tells = |word: &OsString| only_tells.iter().any(|one| word == one);

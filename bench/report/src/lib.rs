@@ -6,6 +6,7 @@
 //! It knows figures and how to draw them. It refuses to know how they are measured: it links nothing
 //! of podnet, so that the documents can be checked without building it.
 
+pub mod against;
 pub mod chart;
 pub mod generated;
 pub mod highlights;
