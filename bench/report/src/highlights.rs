@@ -214,7 +214,8 @@ pub fn readme(report: &Report) -> String {
     let _ = writeln!(
         out,
         "\nOf all {} comparisons podnet is better in {}, the same within their spread in {}, worse in {}, and {} are noise,\n\
-         because their rounds spread by more than 15 %. Worst first those that it loses are in [docs/performance.md](docs/performance.md#where-podnet-is-behind).\n\
+         because their rounds spread by more than 15 %. Those that it loses are in\n\
+         [docs/performance.md](docs/performance.md#where-podnet-is-behind), worst first.\n\
          {}, {} x {}, Linux {}.\n",
         all.len(),
         count(|verdict| matches!(verdict, Verdict::Better(_))),

@@ -60,10 +60,16 @@ pub fn write(summary: &Summary, style: Style) -> String {
     if summary.n < 2 || !percent.is_finite() {
         return String::new();
     }
+    // One that is just above the limit must not look as if it were at it.
+    let text = if !holds(summary) && percent.round() <= LIMIT * 100.0 {
+        format!("{:.1}", (percent * 10.0).ceil() / 10.0)
+    } else {
+        format!("{percent:.0}")
+    };
     match style {
-        Style::Terminal => format!("+-{percent:.0}%"),
-        Style::Page => format!("\u{b1}{percent:.0}%"),
-        Style::Document => format!("\u{b1}{percent:.0} %"),
+        Style::Terminal => format!("+-{text}%"),
+        Style::Page => format!("\u{b1}{text}%"),
+        Style::Document => format!("\u{b1}{text} %"),
     }
 }
 
@@ -96,6 +102,8 @@ mod tests {
         assert_eq!(ratio(&above, Style::Document), "noise \u{b1}16 %");
         assert_eq!(ratio(&above, Style::Terminal), "noise +-16%");
         assert_eq!(ratio(&above, Style::Page), "noise \u{b1}16%");
+        let just = summary(&[0.848, 0.848, 1.0, 1.153, 1.153]);
+        assert_eq!(ratio(&just, Style::Document), "noise \u{b1}15.3 %");
     }
 
     #[test]

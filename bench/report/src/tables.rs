@@ -23,9 +23,9 @@ pub fn markdown(report: &Report) -> String {
     let _ = writeln!(
         out,
         "Everything in network namespaces of one machine, in alternating rounds. Medians; ratios are podnet's over the\n\
-         other's, paired by round, and ± is half the distance\n\
-         of the quartiles as a part of the median. Above 1.00 is better for rates, below for times. Where ± is\n\
-         more than 15 % the row is noise: its ratio is not told, and a figure has its ± beside it. Every single value is in\n\
+         other's, paired by round, and ± is half the distance of the quartiles as a part of the median. Above 1.00 is\n\
+         better for rates, below for times. Where ± is more than 15 % a ratio is noise and is not told, and a figure has\n\
+         its ± beside it. Every single value is in\n\
          [bench/results/{name}.json](../bench/results/{name}.json); `cargo xtask bench report` makes a page with\n\
          charts of it.\n"
     );
