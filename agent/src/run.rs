@@ -352,7 +352,7 @@ fn grace(socket: &Path) -> Grace {
         ),
         Ok(false) => {}
         Err(error) => {
-            tracing::error!(%error, "grace periods of the kernel stay short, which costs the node interrupts: write 0 to /sys/kernel/rcu_expedited")
+            tracing::error!(%error, "grace periods of the kernel stay short, which costs the node interrupts: write 0 to /sys/kernel/rcu_expedited");
         }
     }
     grace
@@ -495,7 +495,7 @@ fn host_name() -> String {
         .into_owned()
 }
 
-fn file(operation: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> RunError {
+fn file(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RunError {
     let path = path.to_owned();
     move |source| RunError::File {
         operation,

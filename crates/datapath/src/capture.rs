@@ -323,9 +323,9 @@ mod tests {
     fn a_capture_that_begins_or_ends_hides_no_lost_drop_of_a_sampled_port() {
         let begun = Kept::default().after_write(7 * CAPTURE_LOST, SAMPLED);
         assert_eq!(begun.lost, 0, "nobody listened before");
-        let both = begun.after_write(3 * CAPTURE_LOST | SAMPLED.bits(), BOTH);
+        let both = begun.after_write((3 * CAPTURE_LOST) | SAMPLED.bits(), BOTH);
         assert!(both.lost >= 3 && both.marked == BOTH, "{both:?}");
-        let one = both.after_write(2 * CAPTURE_LOST | BOTH.bits(), SAMPLED);
+        let one = both.after_write((2 * CAPTURE_LOST) | BOTH.bits(), SAMPLED);
         assert!(one.lost >= 5, "{one:?}");
         // None was seen to be lost, and one may have been at the moment of the write.
         assert!(one.after_write(SAMPLED.bits(), BOTH).lost > one.lost);

@@ -149,6 +149,7 @@ fn names_follow_the_kernels_rules() {
 #[test]
 fn a_filter_wants_all_its_parts() {
     let link = Link {
+        group: 0,
         ifindex: 1,
         name: "pn01".to_owned(),
         mac: None,

@@ -337,7 +337,7 @@ pub fn remove(
     if !dry {
         let _ = fs::remove_file(&newest);
         // One with anything else in it stays, and one that is not there is gone.
-        let _ = std::fs::remove_dir(directory);
+        let _ = fs::remove_dir(directory);
     }
     Ok(removed)
 }

@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn each_place_has_addresses_of_its_own_inside_the_transit_prefixes() {
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         let prefixes: [Prefix; 2] = [
             Prefix::new(TRANSIT_V4.0.into(), TRANSIT_V4.1).unwrap(),
             Prefix::new(TRANSIT_V6.0.into(), TRANSIT_V6.1).unwrap(),

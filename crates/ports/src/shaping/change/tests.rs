@@ -91,6 +91,7 @@ fn foreign() -> RootQueue {
 
 fn end(name: String, ifindex: u32, peer: u32, up: bool) -> Link {
     Link {
+        group: 0,
         ifindex,
         name,
         mac: None,
