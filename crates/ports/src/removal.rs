@@ -231,7 +231,8 @@ fn remove_all<K: LinkGroups, G>(
     expedite: impl Fn() -> G,
 ) -> Removed {
     let together = match names {
-        [] | [_] => None,
+        [] => return Vec::new(),
+        [_] => None,
         _ => remove_together(kernel, names, group, &expedite),
     };
     together.unwrap_or_else(|| {
