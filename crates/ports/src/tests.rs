@@ -35,6 +35,36 @@ fn programs_are_told_what_to_type_and_where_the_socket_is_in_their_container() {
     assert_eq!(told["afxdp"]["map"], "/run/podnet/blue/3.map/xsks_map");
 }
 
+/// A packet of the MTU has room in one buffer, whatever the MTU.
+///
+/// Nothing is said where that is the usual one.
+#[test]
+fn on_jumbo_networks_programs_are_told_the_size_of_a_buffer() {
+    for (mtu, buffer) in [
+        (68, 0),
+        (1500, 0),
+        (2030, 0),
+        (2031, 4096),
+        (9000, 10_240),
+        (65_517, 65_535),
+    ] {
+        let mut record = record(InterfaceKind::Memif, None);
+        record.network.mtu = mtu;
+        let told = describe(&record);
+        let [dpdk, vpp] = [&told["dpdk"], &told["vpp"][1]].map(|it| it.as_str().unwrap());
+        if buffer == 0 {
+            assert!(dpdk.ends_with(",mac=02:00:00:00:00:07"), "{mtu}: {dpdk}");
+            assert!(!vpp.contains("buffer"), "{mtu}: {vpp}");
+            assert_eq!(told["memif"]["bufferSize"], 2048, "{mtu}");
+        } else {
+            assert!(dpdk.ends_with(&format!(",bsize={buffer}")), "{mtu}: {dpdk}");
+            let vpp_size = format!(" socket-id 1 buffer-size {buffer} slave ");
+            assert!(vpp.contains(&vpp_size), "{mtu}: {vpp}");
+            assert_eq!(told["memif"]["bufferSize"], buffer, "{mtu}");
+        }
+    }
+}
+
 #[test]
 fn without_a_device_there_is_the_name_in_the_pods_namespace() {
     let told = describe(&record(InterfaceKind::Memif, None));

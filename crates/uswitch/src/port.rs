@@ -48,7 +48,7 @@ pub struct PortConfig {
     ///
     /// False for a port with rates: their queues are there.
     pub fast: bool,
-    /// Rings that a client may have in each direction.
+    /// Rings that a client may have in each direction; two, if it is one.
     pub queues: u16,
     /// Secret that a client must know.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,5 +12,6 @@ mod switch {
     mod hostile;
     mod idle;
     mod replaced;
+    mod rings;
     mod traffic;
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use memif::Budget;
 
-use super::Switch;
+use super::{Switch, ports};
 use crate::port::PortConfig;
 
 /// Bytes of a buffer, unless frames are longer: the clients' default.
@@ -56,7 +56,7 @@ pub(super) fn of_port(config: &PortConfig, ring_slots: u16) -> u64 {
     let frame = u64::from(config.mtu).saturating_add(AROUND);
     let buffer = frame.max(1).next_multiple_of(BUFFER);
     let slots = u64::from(ring_slots).saturating_mul(buffer.saturating_add(DESCRIPTOR));
-    let rings = u64::from(config.queues).saturating_mul(2);
+    let rings = u64::from(ports::rings(config)).saturating_mul(2);
     // Headers of rings, and that rings and buffers may be in regions of their own.
     let rounded = rings.saturating_mul(slots.saturating_add(BUFFER));
     rounded
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_port_may_have_what_its_queues_can_use() {
         for (mtu, buffer) in [(68, 2048), (1500, 2048), (9000, 9216), (9000, 10240)] {
-            for queues in [1, 2, 8] {
+            for queues in [2, 3, 8] {
                 let config = PortConfig {
                     mtu,
                     queues,

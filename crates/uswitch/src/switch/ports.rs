@@ -100,8 +100,8 @@ fn server_config(
     let mut server = ServerConfig::new(app, Door::new(0, door.name()));
     server.doors = vec![Arc::clone(door)];
     server.limits = Limits {
-        c2s_rings: config.queues,
-        s2c_rings: config.queues,
+        c2s_rings: rings(config),
+        s2c_rings: rings(config),
         max_frame: max_frame(config),
         regions: REGIONS,
         bytes: memory::of_port(config, ring_slots),
@@ -109,6 +109,13 @@ fn server_config(
     };
     server.budget = Some(Arc::clone(budget));
     Ok(server)
+}
+
+/// Rings that a client may have in each direction.
+///
+/// At least two: the protocol says the highest index, and gomemif takes that for the number.
+pub(super) fn rings(config: &PortConfig) -> u16 {
+    config.queues.max(2)
 }
 
 fn max_frame(config: &PortConfig) -> u32 {

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use memif::wire::{AddRegion, AddRing, Init, MESSAGE_LEN, Message, VERSION};
+use memif::wire::{AddRegion, AddRing, Hello, Init, MESSAGE_LEN, Message, VERSION};
 use memif::{Agreed, Layout, Name, Secret, Text};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
@@ -98,6 +98,14 @@ impl Rogue {
         match heard {
             Ok(message) if message.bytes > 0 => Some(Message::decode(&bytes).unwrap()),
             _ => None,
+        }
+    }
+
+    /// The first message of the switch.
+    pub(crate) fn hello(&self) -> Hello {
+        match self.hear() {
+            Some(Message::Hello(hello)) => hello,
+            other => panic!("{other:?}"),
         }
     }
 
