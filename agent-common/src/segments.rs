@@ -27,6 +27,15 @@ pub const fn segments(length: u32, size: u32, count: u32) -> u32 {
     if least > count { least } else { count }
 }
 
+/// The same of a frame with headers of this length, bytes, by lengths alone.
+#[inline(always)]
+pub const fn behind(length: u32, headers: u32, size: u32) -> u32 {
+    if size == 0 || headers >= length {
+        return 1;
+    }
+    (length - headers).div_ceil(size)
+}
+
 /// True for a frame of more small segments than any program needs.
 ///
 /// Cutting it by software costs the node a thousand times what it costs the sender.
@@ -117,6 +126,22 @@ mod tests {
         );
         assert_eq!(segments(100, 1448, 0), 1);
         assert_eq!(segments(100, 10, 40), 40, "the kernel knows better");
+    }
+
+    #[test]
+    fn behind_its_headers_a_frame_is_as_many_packets_as_were_joined() {
+        for (headers, size, frames) in [(42, 18, 64), (42, 1472, 43), (66, 1448, 2), (62, 1, 1)] {
+            let whole = headers + size * frames;
+            assert_eq!(behind(whole, headers, size), frames);
+            assert_eq!(
+                behind(whole + 1, headers, size),
+                frames + 1,
+                "a shorter one"
+            );
+        }
+        assert_eq!(behind(60, 60, 10), 1, "nothing behind them");
+        assert_eq!(behind(60, u32::MAX, 10), 1, "headers that cannot be read");
+        assert_eq!(behind(60, 20, 0), 1);
     }
 
     #[test]

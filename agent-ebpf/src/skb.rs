@@ -84,7 +84,16 @@ impl<'a> Skb<'a> {
     pub(crate) fn segments(&self) -> u32 {
         // SAFETY: as in `ifindex`.
         let segments = unsafe { (*self.raw()).gso_segs };
-        if segments == 0 { 1 } else { segments }
+        if segments != 0 {
+            return segments;
+        }
+        let size = self.gso_size();
+        if size == 0 {
+            return 1;
+        }
+        // Headers that a program has written: trains of the switch, and `PACKET_VNET_HDR`.
+        let headers = (self.largest_packet() + ETH_HLEN) as u32;
+        segments::behind(self.ctx.len(), headers.wrapping_sub(size), size)
     }
 
     /// One that becomes several on a wire.

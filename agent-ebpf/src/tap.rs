@@ -8,6 +8,10 @@
 #![no_std]
 #![no_main]
 #![expect(
+    clippy::cast_possible_truncation,
+    reason = "packet lengths fit into 16 bits, and the kernel's fields are 32 bits wide"
+)]
+#![expect(
     clippy::needless_pass_by_value,
     reason = "the macro that makes entry points hands the context over"
 )]
@@ -27,6 +31,8 @@
 use agent_common::capture::{
     FLOW_HEAD, FLOW_RING_BYTES, FlowRecord, TAP_FROM_POD, TAP_TAGGED, TAP_TO_POD, TapRecord,
 };
+use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPV6_HLEN, L3, UDP_HLEN};
+use agent_common::segments;
 use aya_ebpf::Global;
 use aya_ebpf::helpers::{
     bpf_get_prandom_u32, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_skb_load_bytes,
@@ -144,7 +150,7 @@ fn record(ctx: &SkBuffContext, direction: u32) -> bool {
         (*record).tap.direction = direction;
         (*record).tap.reserved = 0;
         (*record).cpu = bpf_get_smp_processor_id();
-        (*record).segments = (*skb).gso_segs;
+        (*record).segments = segments(ctx);
         let head = (*record).head.as_mut_ptr();
         for index in 0..FLOW_HEAD / 8 {
             head.cast::<u64>().add(index).write_volatile(0);
@@ -160,6 +166,52 @@ fn record(ctx: &SkBuffContext, direction: u32) -> bool {
     }
     entry.submit(NO_WAKEUP);
     true
+}
+
+/// How many packets a frame is on a wire, 0 for one that is not cut.
+#[inline(always)]
+fn segments(ctx: &SkBuffContext) -> u32 {
+    // SAFETY: fields of the context that the program was called with.
+    let (count, size) = unsafe { ((*ctx.skb.skb).gso_segs, (*ctx.skb.skb).gso_size) };
+    if count != 0 || size == 0 {
+        return count;
+    }
+    // The kernel does not count those of headers that a program has written.
+    segments::behind(ctx.len(), headers(ctx).unwrap_or(u32::MAX), size)
+}
+
+/// Returns the bytes before the payload of a frame of TCP or UDP.
+#[inline(always)]
+fn headers(ctx: &SkBuffContext) -> Option<u32> {
+    let (transport, protocol) = match u16::from_be_bytes(bytes(ctx, ETH_HLEN - 2)?) {
+        ETH_P_IP => {
+            let [first, _, _, _, _, _, _, _, _, protocol] = bytes::<10>(ctx, L3)?;
+            (L3 + (first & 0x0f) as usize * 4, protocol)
+        }
+        ETH_P_IPV6 => {
+            let [next] = bytes::<1>(ctx, L3 + 6)?;
+            (L3 + IPV6_HLEN, next)
+        }
+        _ => return None,
+    };
+    if protocol != IPPROTO_TCP {
+        return Some((transport + UDP_HLEN) as u32);
+    }
+    // The data offset, in words.
+    let [offset] = bytes::<1>(ctx, transport + 12)?;
+    Some((transport + (offset >> 4) as usize * 4) as u32)
+}
+
+/// Reads `N` bytes of a frame.
+#[inline(always)]
+fn bytes<const N: usize>(ctx: &SkBuffContext, at: usize) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    // SAFETY: there is room for `N` bytes; the helper fills them all or fails.
+    let failed = unsafe {
+        let to = bytes.as_mut_ptr().cast();
+        bpf_skb_load_bytes(ctx.skb.skb.cast(), at as u32, to, N as u32)
+    };
+    (failed == 0).then_some(bytes)
 }
 
 /// Returns the VLAN tag that the kernel keeps apart, with [`TAP_TAGGED`].

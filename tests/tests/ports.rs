@@ -13,6 +13,7 @@ mod ports {
     mod reach;
     mod spoof;
     mod switch;
+    mod trains;
 }
 
 /// Returns the standard networks, with memif attachments `memif-blue` and so on.

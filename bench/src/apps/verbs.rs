@@ -122,6 +122,21 @@ pub(super) fn count(port: &mut impl Wire, manner: &Manner) -> Result<Option<Trip
     Ok(None)
 }
 
+/// Gives a frame of IPv4 an identification; those of a stack count its packets.
+fn identify(frame: &mut [u8], id: u16) {
+    let Some(header) = frame.get_mut(14..34) else {
+        return;
+    };
+    header[4..6].copy_from_slice(&id.to_be_bytes());
+    header[10..12].fill(0);
+    let words = header.as_chunks().0.iter();
+    let mut sum: u32 = words.map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    let field = !u16::try_from(sum & 0xffff).unwrap_or_default();
+    header[10..12].copy_from_slice(&field.to_be_bytes());
+}
+
 impl Target {
     fn frame(&self, payload: &[u8]) -> Vec<u8> {
         let packet = udp4(self.ip[0], self.ip[1], PORTS, payload);
@@ -130,14 +145,17 @@ impl Target {
 
     /// Sends.
     pub(super) fn generate(&self, port: &mut impl Wire, manner: &Manner) -> Result<Option<Trips>> {
-        let frame = self.frame(&vec![0x5a; self.size]);
+        let mut frame = self.frame(&vec![0x5a; self.size]);
+        let mut id = 0_u16;
         manner.until_told(|| {
             let mut room = true;
             for _ in 0..BURST {
+                identify(&mut frame, id);
                 room = port.send(&frame)?;
                 if !room {
                     break;
                 }
+                id = id.wrapping_add(1);
             }
             port.flush()?;
             let came = port.receive(BURST, |_| Fate::Read)?;

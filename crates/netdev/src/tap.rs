@@ -25,6 +25,8 @@ const TUNSETPERSIST: u32 = 0x4004_54cb;
 const IFF_TAP: u16 = 0x0002;
 /// No header of four bytes before each frame.
 const IFF_NO_PI: u16 = 0x1000;
+/// A `struct virtio_net_hdr` of ten bytes before each frame (linux/virtio_net.h).
+const IFF_VNET_HDR: u16 = 0x4000;
 /// It must not be there yet.
 const IFF_TUN_EXCL: u16 = 0x8000;
 /// Bytes of a name in [`Ifreq`], the terminator included.
@@ -89,18 +91,19 @@ impl Connection {
 
     /// Opens the file of the TAP device `ifindex`, as [`Self::create_tap`] makes one.
     ///
-    /// Reads and writes do not wait.
+    /// Reads and writes do not wait. With `headers` each frame is behind a `struct virtio_net_hdr` of ten bytes in
+    /// the machine's byte order, which names no offload in what is read, and may name any in what is written.
     ///
     /// # Errors
     /// [`Error::CreateTap`]: somebody has it open (`EBUSY`), or it is no TAP device (`EINVAL`).
     /// [`Error::LinkVanished`]: there is none with this index.
-    pub fn open_tap(&mut self, name: &str, ifindex: u32) -> Result<OwnedFd, Error> {
+    pub fn open_tap(&mut self, name: &str, ifindex: u32, headers: bool) -> Result<OwnedFd, Error> {
         let vanished = || Error::LinkVanished { link: name.into() };
         let is_it = |link: Option<Link>| link.is_some_and(|link| link.ifindex == ifindex);
         if !is_it(self.by_name(name)?) {
             return Err(vanished());
         }
-        let file = attach(name, 0)?;
+        let file = attach(name, if headers { IFF_VNET_HDR } else { 0 })?;
         // With no device of this name one was made just now, with nothing at its ingress; it goes with
         // its file.
         if is_it(self.by_name(name)?) {

@@ -61,7 +61,7 @@ pub struct Line {
     /// User of the switch.
     user: SwitchUser,
     client: Mutex<Option<Client>>,
-    /// Ports whose frames all go by their devices, by their IDs.
+    /// Ports whose frames all go by their devices, one by one, by their IDs.
     slow: Mutex<BTreeSet<u16>>,
 }
 
@@ -92,8 +92,10 @@ impl Line {
     /// A port as the switch is told of it.
     fn config(&self, record: &Attachment) -> PortConfig {
         let config = config(record);
+        let slow = self.slow().contains(&record.port_id);
         PortConfig {
-            fast: config.fast && !self.slow().contains(&record.port_id),
+            fast: config.fast && !slow,
+            trains: !slow,
             ..config
         }
     }
@@ -169,10 +171,12 @@ impl Line {
         if self.ask(|client| client.update(&config))? {
             return Ok(false);
         }
-        let device = connection.open_tap(&record.host.name, record.host.ifindex)?;
+        // Without them frames go to the kernel one by one.
+        let headers = self.ask(|client| Ok(client.takes_headers()))?;
+        let device = connection.open_tap(&record.host.name, record.host.ifindex, headers)?;
         let listeners = listen::listen(record, netns)?;
         let listeners: Vec<_> = listeners.iter().map(OwnedFd::as_fd).collect();
-        self.ask(|client| client.add(&config, device.as_fd(), &listeners))?;
+        self.ask(|client| client.add(&config, (device.as_fd(), headers), &listeners))?;
         Ok(true)
     }
 
@@ -232,6 +236,7 @@ fn config(record: &Attachment) -> PortConfig {
         mtu: port.mtu,
         // Its queues are at its device.
         fast: record.limits.is_unlimited() && record.shaper.is_none() && !record.queued,
+        trains: true,
         queues: record.interface.queues,
         secret: None,
     }

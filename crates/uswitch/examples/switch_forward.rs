@@ -49,13 +49,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             ips: vec!["198.18.0.1".parse()?],
             mtu: 1500,
             fast: true,
+            trains: true,
             queues: 1,
             secret: None,
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (device, kernel) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let listener = Address::Path(format!("{path}.{nth}").into()).listen()?;
-        client.add(&config, device.as_fd(), &[listener.as_fd()])?;
+        client.add(&config, (device.as_fd(), false), &[listener.as_fd()])?;
         devices.push(kernel);
     }
     let mut before = 0;

@@ -22,9 +22,11 @@ use crate::port::{PortConfig, PortStatus};
 /// Version of this protocol, changed when a message would be misunderstood.
 ///
 /// New fields are ignored by a peer that does not know them.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The oldest version that is understood.
 pub const OLDEST: u32 = 1;
+/// The first version in which a device may have a header in front of each frame.
+pub(crate) const DEVICE_HEADERS: u32 = 2;
 /// Bytes of the longest message.
 pub const MESSAGE_MAX: usize = 64 << 10;
 /// Descriptors that come with a message at most.
@@ -50,6 +52,9 @@ pub enum Request {
     AddPort {
         /// The port's configuration.
         port: PortConfig,
+        /// A `struct virtio_net_hdr` is in front of each frame of the device.
+        #[serde(default)]
+        headers: bool,
     },
     /// A port is to be no more. That it is not there is success.
     RemovePort {
@@ -65,6 +70,8 @@ pub enum Request {
     /// The process is to end; clients are told.
     Stop,
     /// Everything is to be given to the asker, who is the switch from then on.
+    ///
+    /// It has said hello with a version in which all devices are understood.
     HandOver,
     /// The asker has put all together that it was given.
     HaveAll,

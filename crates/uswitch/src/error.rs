@@ -55,6 +55,11 @@ pub enum Error {
     /// A message longer than any is.
     #[error("a message of the switch has {0} bytes, {max} are allowed", max = crate::control::MESSAGE_MAX)]
     TooLong(usize),
+    /// A device with headers for a switch that knows none.
+    #[error(
+        "the switch speaks version {0} of its protocol and reads no headers of devices, open the device without"
+    )]
+    Headers(u32),
     /// The switch said no.
     #[error("the switch refused: {0}")]
     Refused(#[from] Refusal),

@@ -15,6 +15,9 @@ use crate::port::{PortConfig, PortCounters};
 pub struct HandedPort {
     /// Configuration of the port.
     pub config: PortConfig,
+    /// A header is in front of each frame of the device.
+    #[serde(default)]
+    pub headers: bool,
     /// Listening sockets.
     pub listeners: usize,
     /// Counters of the port.

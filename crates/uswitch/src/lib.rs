@@ -20,6 +20,7 @@ mod network;
 mod port;
 mod spread;
 mod switch;
+mod train;
 mod worker;
 
 pub use crate::error::Error;

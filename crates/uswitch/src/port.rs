@@ -48,11 +48,21 @@ pub struct PortConfig {
     ///
     /// False for a port with rates: their queues are there.
     pub fast: bool,
+    /// True if frames of one flow may go to the device together.
+    ///
+    /// So the kernel carries them (GSO). False for a port whose frames somebody looks at there.
+    #[serde(default = "yes")]
+    pub trains: bool,
     /// Rings that a client may have in each direction; two, if it is one.
     pub queues: u16,
     /// Secret that a client must know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
+}
+
+/// The meaning of a field that an older agent does not send.
+fn yes() -> bool {
+    true
 }
 
 /// A port that cannot be.
@@ -244,6 +254,7 @@ impl PortConfig {
             ips: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
             mtu: 1500,
             fast: true,
+            trains: true,
             queues: 1,
             secret: None,
         }

@@ -36,6 +36,7 @@ use self::slot::{Input, Output};
 use crate::error::Error;
 use crate::header::Header;
 use crate::network::{Network, Slot};
+use crate::train::{HEADER, Train};
 
 /// Time without a packet after which the worker sleeps.
 const SPIN: Duration = Duration::from_micros(100);
@@ -79,7 +80,10 @@ struct Worker {
     touched: Vec<usize>,
     /// Of the packets of a group.
     headers: Vec<Header>,
+    /// A frame of a device.
     frame: Vec<u8>,
+    /// Frames on their way to a device.
+    train: Train,
     rounds: u64,
     sleeps: u64,
     stopped: bool,
@@ -112,7 +116,8 @@ impl Worker {
             clock: Clock::default(),
             touched: Vec::new(),
             headers: std::iter::repeat_with(Header::new).take(GROUP).collect(),
-            frame: vec![0; FRAME_MAX],
+            frame: vec![0; HEADER.saturating_add(FRAME_MAX)],
+            train: Train::new(FRAME_MAX),
             rounds: 0,
             sleeps: 0,
             stopped: false,

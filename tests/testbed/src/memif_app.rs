@@ -131,7 +131,7 @@ fn stack(port: &Port) -> OwnedFd {
         .expect("a TAP device in the pod");
     // A process that another test is just starting has the file by which it was made for a moment more.
     let device = wait::until("the file of the TAP device", || {
-        here.open_tap(&port.ifname, ifindex).ok()
+        here.open_tap(&port.ifname, ifindex, false).ok()
     });
     let mac = LinkChange {
         mac: Some(port.mac.0),

@@ -33,6 +33,7 @@ fn add(switch: &mut Client, place: &Place, host: u8) {
         ips: vec![IpAddr::V4(Ipv4Addr::new(10, 0, 0, host))],
         mtu: 1500,
         fast: true,
+        trains: true,
         queues: 1,
         secret: None,
     };
@@ -48,13 +49,13 @@ fn add(switch: &mut Client, place: &Place, host: u8) {
             };
             let ifindex = here.create_tap(&spec).expect("a TAP device");
             here.set_up(ifindex).expect("it goes up");
-            here.open_tap(&name, ifindex).expect("its file")
+            here.open_tap(&name, ifindex, true).expect("its file")
         })
         .expect("entered");
     let address = address(host);
     let listener = place.netns.run_in(|| address.listen()).expect("entered");
     let listener = listener.expect("a free address");
-    let added = switch.add(&config, device.as_fd(), &[listener.as_fd()]);
+    let added = switch.add(&config, (device.as_fd(), true), &[listener.as_fd()]);
     added.expect("a switch that answers");
 }
 

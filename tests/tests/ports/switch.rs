@@ -157,7 +157,7 @@ fn ports_of_the_switch_that_no_record_names_go_when_the_agent_starts() {
     let address = memif::Address::Path(node.path("lost.sock"));
     let listener = address.listen().expect("a socket");
     client
-        .add(&known, devices.0.as_fd(), &[listener.as_fd()])
+        .add(&known, (devices.0.as_fd(), false), &[listener.as_fd()])
         .expect("added");
     node.restart();
     wait::until_true("the port that is lost to be removed", || {

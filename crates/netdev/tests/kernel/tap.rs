@@ -54,13 +54,13 @@ fn a_file_is_of_the_device_that_was_meant_or_of_none() {
     let Some(scene) = Scene::set() else { return };
     on_node(&scene, |node| {
         let ifindex = node.create_tap(&spec()).expect("a device");
-        let file = node.open_tap("tap0", ifindex).expect("its file");
+        let file = node.open_tap("tap0", ifindex, false).expect("its file");
         let carrier = |node: &mut Connection| {
             let link = node.by_index(ifindex).expect("an answer");
             link.expect("a link").carrier
         };
         assert!(carrier(node), "its file is open");
-        let second = node.open_tap("tap0", ifindex);
+        let second = node.open_tap("tap0", ifindex, false);
         assert!(
             matches!(
                 second,
@@ -74,12 +74,12 @@ fn a_file_is_of_the_device_that_was_meant_or_of_none() {
         drop(file);
         assert!(!carrier(node), "its file is closed");
         let other = node
-            .open_tap("tap0", ifindex + 1)
+            .open_tap("tap0", ifindex + 1, false)
             .expect_err("another index");
         assert!(other.is_gone(), "{other:?}");
         node.delete(ifindex).expect("deleted");
         let gone = node
-            .open_tap("tap0", ifindex)
+            .open_tap("tap0", ifindex, false)
             .expect_err("a device that is gone");
         assert!(gone.is_gone(), "{gone:?}");
         assert!(
@@ -95,7 +95,7 @@ fn what_is_written_to_the_file_arrives_and_what_the_device_sends_is_read() {
     let Some(scene) = Scene::set() else { return };
     on_node(&scene, |node| {
         let ifindex = node.create_tap(&spec()).expect("a device");
-        let file = node.open_tap("tap0", ifindex).expect("its file");
+        let file = node.open_tap("tap0", ifindex, false).expect("its file");
         assert_eq!(
             read(&file, &mut [0; 64]),
             Err(Errno::AGAIN),

@@ -10,7 +10,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::datagram::{Received, receive, send};
-use super::{RefusalCode, Reply, Request, VERSION, WorkerStatus};
+use super::{DEVICE_HEADERS, RefusalCode, Reply, Request, VERSION, WorkerStatus};
 use crate::error::Error;
 use crate::port::{PortConfig, PortStatus};
 
@@ -24,6 +24,7 @@ type Page = (Vec<PortStatus>, bool, Vec<WorkerStatus>);
 #[derive(Debug)]
 pub struct Client {
     socket: OwnedFd,
+    version: u32,
     software: String,
     workers: usize,
 }
@@ -43,13 +44,17 @@ impl Client {
         }
         let mut client = Self {
             socket,
+            version: 0,
             software: String::new(),
             workers: 0,
         };
         match client.ask(&Request::Hello { version: VERSION }, &[])? {
             Reply::Hello {
-                software, workers, ..
+                version,
+                software,
+                workers,
             } => {
+                client.version = version;
                 client.software = software;
                 client.workers = workers;
                 Ok(client)
@@ -71,6 +76,13 @@ impl Client {
         &self.software
     }
 
+    /// Whether the switch takes devices with a header in front of each frame.
+    ///
+    /// That is a `struct virtio_net_hdr` of 10 bytes (linux/virtio_net.h).
+    pub fn takes_headers(&self) -> bool {
+        self.version >= DEVICE_HEADERS
+    }
+
     /// Workers that move packets.
     pub fn workers(&self) -> usize {
         self.workers
@@ -78,7 +90,8 @@ impl Client {
 
     /// Adds a port, or updates it with the new descriptors.
     ///
-    /// The device is the file of a TAP device without packet information; the listeners are one or two
+    /// The device is the file of a TAP device without packet information, with headers where
+    /// [`Self::takes_headers`] allows it and it was opened so; the listeners are one or two
     /// `SOCK_SEQPACKET` sockets that listen. If the port exists already, the new descriptors take the
     /// place of those it has, and its client stays.
     ///
@@ -87,12 +100,18 @@ impl Client {
     pub fn add(
         &mut self,
         port: &PortConfig,
-        device: BorrowedFd<'_>,
+        (device, headers): (BorrowedFd<'_>, bool),
         listeners: &[BorrowedFd<'_>],
     ) -> Result<(), Error> {
+        if headers && !self.takes_headers() {
+            return Err(Error::Headers(self.version));
+        }
         let mut descriptors = vec![device];
         descriptors.extend(listeners);
-        let request = Request::AddPort { port: port.clone() };
+        let request = Request::AddPort {
+            port: port.clone(),
+            headers,
+        };
         self.done(&request, &descriptors).map(|_| ())
     }
 
@@ -103,7 +122,10 @@ impl Client {
     /// # Errors
     /// As [`Self::add`].
     pub fn update(&mut self, port: &PortConfig) -> Result<bool, Error> {
-        let request = Request::AddPort { port: port.clone() };
+        let request = Request::AddPort {
+            port: port.clone(),
+            headers: false,
+        };
         match self.done(&request, &[]) {
             Ok(_) => Ok(true),
             Err(Error::Refused(refusal)) if refusal.code == RefusalCode::NeedsDescriptors => {

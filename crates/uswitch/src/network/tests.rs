@@ -26,6 +26,7 @@ fn config(pod: &Pod) -> PortConfig {
         ips: first.chain(pod.further.iter().copied()).collect(),
         mtu: pod.port().mtu,
         fast: true,
+        trains: true,
         queues: 1,
         secret: None,
     }

@@ -66,6 +66,8 @@ pub(super) struct Connected {
 pub(super) struct Parts {
     pub(super) config: PortConfig,
     pub(super) device: OwnedFd,
+    /// A header is in front of each frame of the device.
+    pub(super) headers: bool,
     pub(super) listeners: Vec<OwnedFd>,
 }
 
@@ -138,7 +140,7 @@ impl Switch {
     /// A port that is not there is made. Nothing moves before [`Self::start_port`].
     pub(super) fn make_port(&mut self, parts: Parts) -> Result<(), Refusal> {
         let unusable = |error| Refusal::new(RefusalCode::BadDescriptors, error);
-        let device = Device::new(parts.device)
+        let device = Device::new(parts.device, parts.headers)
             .map_err(|errno| Refusal::new(RefusalCode::BadDescriptors, errno))?;
         let config = parts.config;
         let door = new_door(&config)?;
@@ -213,7 +215,7 @@ impl Switch {
     pub(super) fn change_port(
         &mut self,
         config: PortConfig,
-        device: Option<OwnedFd>,
+        device: Option<(OwnedFd, bool)>,
         sockets: Vec<OwnedFd>,
     ) -> Result<bool, Refusal> {
         let key = config.key.clone();
@@ -233,10 +235,10 @@ impl Switch {
         let is_same_server =
             is_same_door && (port.config.queues, port.config.mtu) == (config.queues, config.mtu);
         let device = match device {
-            Some(file) => {
-                Some(Arc::new(Device::new(file).map_err(|errno| {
-                    Refusal::new(RefusalCode::BadDescriptors, errno)
-                })?))
+            Some((file, headers)) => {
+                let device = Device::new(file, headers)
+                    .map_err(|errno| Refusal::new(RefusalCode::BadDescriptors, errno))?;
+                Some(Arc::new(device))
             }
             None => None,
         };

@@ -28,7 +28,8 @@ use super::files::File;
 use super::ports::{Parts, Port};
 use super::{Ended, Options, Switch};
 use crate::control::{
-    Client, Received, Refusal, RefusalCode, Reply, Request, receive, send, unexpected,
+    Client, DEVICE_HEADERS, Received, Refusal, RefusalCode, Reply, Request, receive, send,
+    unexpected,
 };
 use crate::error::Error;
 use crate::handover::{HandedConnection, HandedPort};
@@ -59,6 +60,14 @@ impl Switch {
             return;
         };
         self.files.remove(asker.socket.as_fd(), token);
+        let mut devices = self.ports.values().map(|port| &port.device);
+        if asker.version < Some(DEVICE_HEADERS) && devices.any(|device| device.has_headers()) {
+            let message = "an older switch would not understand the devices of these ports: stop this one \
+                           before, and clients connect again";
+            let reply = Reply::Refused(Refusal::new(RefusalCode::Version, message));
+            let _ = send(asker.socket.as_fd(), &reply, &[], SendFlags::DONTWAIT);
+            return;
+        }
         let started = Instant::now();
         let given = match self.stop_workers() {
             Ok(given) => given,
@@ -147,6 +156,7 @@ impl Switch {
             });
             let handed = HandedPort {
                 config: port.config.clone(),
+                headers: port.device.has_headers(),
                 listeners: port.listeners.len(),
                 counters: given.counters,
                 connection,
@@ -279,6 +289,7 @@ fn unpack(port: HandedPort, mut descriptors: Vec<OwnedFd>) -> Option<(Parts, Giv
     let parts = Parts {
         config: port.config,
         device,
+        headers: port.headers,
         listeners,
     };
     let given = Given {

@@ -28,7 +28,8 @@ const HANDSHAKES: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Asker {
     pub(super) socket: OwnedFd,
-    greeted: bool,
+    /// The version that is spoken with it; none before its hello.
+    pub(super) version: Option<u32>,
 }
 
 impl Switch {
@@ -57,7 +58,7 @@ impl Switch {
             Ok(token) => {
                 let asker = Asker {
                     socket,
-                    greeted: false,
+                    version: None,
                 };
                 self.askers.insert(token, asker);
             }
@@ -95,8 +96,8 @@ impl Switch {
         match &request {
             Request::Hello { version } => {
                 let version = (*version).min(VERSION);
-                asker.greeted = version >= OLDEST;
-                let reply = if asker.greeted {
+                asker.version = Some(version).filter(|version| *version >= OLDEST);
+                let reply = if asker.version.is_some() {
                     Reply::Hello {
                         version,
                         software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -108,7 +109,7 @@ impl Switch {
                 };
                 return self.answer(token, &reply);
             }
-            _ if !asker.greeted => {
+            _ if asker.version.is_none() => {
                 let refusal = Refusal::new(RefusalCode::Malformed, "say hello first");
                 return self.answer(token, &Reply::Refused(refusal));
             }
@@ -121,7 +122,7 @@ impl Switch {
 
     fn fulfil(&mut self, token: u64, request: Request, descriptors: Vec<OwnedFd>) -> Option<Reply> {
         let done = match request {
-            Request::AddPort { port } => self.add_port(port, descriptors),
+            Request::AddPort { port, headers } => self.add_port(port, headers, descriptors),
             Request::RemovePort { key } => Ok(self.remove_port(&key)),
             Request::List { after } => {
                 return Some(match self.list(after.as_deref()) {
@@ -160,6 +161,7 @@ impl Switch {
     fn add_port(
         &mut self,
         config: PortConfig,
+        headers: bool,
         mut descriptors: Vec<OwnedFd>,
     ) -> Result<bool, Refusal> {
         let invalid = |error| Refusal::new(RefusalCode::Invalid, error);
@@ -185,12 +187,16 @@ impl Switch {
                 self.make_port(Parts {
                     config,
                     device,
+                    headers,
                     listeners,
                 })?;
                 self.start_port(&key, PortCounters::default());
                 Ok(true)
             }
-            device => self.change_port(config, device, listeners),
+            device => {
+                let device = device.map(|device| (device, headers));
+                self.change_port(config, device, listeners)
+            }
         }
     }
 

@@ -32,7 +32,7 @@ impl Worker {
         let pod = self.shares.add(config.pod());
         let input = Input::new(
             Identity::new(config),
-            config.fast,
+            (config.fast, config.trains),
             (network, pod),
             device,
             counters,
@@ -63,6 +63,7 @@ impl Worker {
         }
         input.identity = Identity::new(config);
         input.fast = config.fast;
+        input.trains = config.trains;
         if let Some(table) = self.tables.get_mut(input.network) {
             table.remove(slot);
             if config.fast {

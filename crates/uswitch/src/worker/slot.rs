@@ -21,6 +21,8 @@ pub(super) const DEVICE_BUDGET: u16 = 16;
 pub(super) struct Input {
     pub(super) identity: Identity,
     pub(super) fast: bool,
+    /// Frames of a flow may go to the device together.
+    pub(super) trains: bool,
     /// The place of its network's tables.
     pub(super) network: usize,
     pub(super) device: Arc<Device>,
@@ -43,7 +45,7 @@ pub(super) struct Input {
 impl Input {
     pub(super) fn new(
         identity: Identity,
-        fast: bool,
+        (fast, trains): (bool, bool),
         (network, pod): (usize, usize),
         device: Arc<Device>,
         counted: PortCounters,
@@ -51,6 +53,7 @@ impl Input {
         Self {
             identity,
             fast,
+            trains,
             network,
             device,
             // The first frame may be there already.

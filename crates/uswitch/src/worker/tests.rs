@@ -16,6 +16,8 @@ use memif::{
 use rustix::io::ioctl_fionbio;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+mod trains;
+
 use super::clock::Weights;
 use super::*;
 use crate::device::Device;
@@ -88,6 +90,19 @@ fn rings() -> (
 
 impl Pod {
     fn new(worker: &mut Worker, key: &str, network: u32, host: u8) -> Self {
+        Self::with(worker, key, network, host, |file| {
+            Device::new(file, false).unwrap()
+        })
+    }
+
+    /// One with a device of a kind.
+    fn with(
+        worker: &mut Worker,
+        key: &str,
+        network: u32,
+        host: u8,
+        make: impl FnOnce(OwnedFd) -> Device,
+    ) -> Self {
         let slot = Slot::from(host);
         let config = PortConfig {
             key: key.to_owned(),
@@ -104,7 +119,7 @@ impl Pod {
         worker.obey(Command::Add {
             slot,
             config: Box::new(config.clone()),
-            device: Arc::new(Device::new(device).unwrap()),
+            device: Arc::new(make(device)),
             counters: PortCounters::default(),
         });
         let (ours, app, ends) = rings();

@@ -11,8 +11,9 @@ use super::slot::{BUDGET, DEVICE_BUDGET, Input, Output};
 use crate::device::{Device, Read, Written};
 use crate::header::Header;
 use crate::network::{Identity, Last, Network, Slot};
-use crate::port::PortCounters;
+use crate::port::{Count, PortCounters};
 use crate::spread;
+use crate::train::{Kinds, Train};
 
 /// Frames of a device in a turn.
 const FRAMES: u16 = 32;
@@ -40,6 +41,7 @@ impl Worker {
         let Input {
             identity,
             fast,
+            trains,
             device,
             rx,
             first,
@@ -56,7 +58,12 @@ impl Worker {
             outputs: &mut self.outputs,
             touched: &mut self.touched,
             headers: &mut self.headers,
-            frame: &mut self.frame,
+            kinds: if *trains {
+                device.kinds()
+            } else {
+                Kinds::default()
+            },
+            train: &mut self.train,
             to_device: 0,
             clock: &mut self.clock,
             begun: None,
@@ -85,6 +92,7 @@ impl Worker {
                 }
             }
         }
+        turn.depart();
         *first = first.wrapping_add(1);
         let taken = budget.saturating_sub(left);
         let (to_device, begun) = (turn.to_device, turn.begun);
@@ -119,15 +127,14 @@ impl Worker {
         let begun = self.clock.begin();
         let mut frames: u16 = 0;
         while frames < FRAMES {
-            let len = match input.device.read(&mut self.frame) {
-                Read::Frame(len) => len,
+            let frame = match input.device.read(&mut self.frame) {
+                Read::Frame(frame) => frame,
                 Read::Nothing | Read::Gone => {
                     input.device_ready = false;
                     break;
                 }
             };
             frames = frames.saturating_add(1);
-            let frame = self.frame.get(..len).unwrap_or_default();
             let ring = if output.tx.len() > 1 {
                 spread::of(frame)
             } else {
@@ -196,7 +203,10 @@ struct Turn<'w> {
     outputs: &'w mut [Option<Output>],
     touched: &'w mut Vec<usize>,
     headers: &'w mut [Header],
-    frame: &'w mut [u8],
+    /// Trains that may go to the device.
+    kinds: Kinds,
+    train: &'w mut Train,
+    /// Packets that went there.
     to_device: u16,
     clock: &'w mut Clock,
     begun: Option<Instant>,
@@ -264,18 +274,66 @@ impl Turn<'_> {
     }
 
     /// To the device, and so to the kernel program. What that judges is its own copy.
+    ///
+    /// Frames go there in their order. One that can join the one before it waits for the next, until the turn ends.
     fn leave(&mut self, packet: &Packet<'_>) {
+        if self.train.join(packet) {
+            return;
+        }
+        self.depart();
+        self.train.begin(packet, self.kinds, self.identity.port.mtu);
+    }
+
+    /// Writes what waits for others that join it.
+    fn depart(&mut self) {
+        let frames = u64::try_from(self.train.frames()).unwrap_or(u64::MAX);
+        if frames == 0 {
+            return;
+        }
         self.to_device = self.to_device.saturating_add(1);
-        let len = packet.read(0, self.frame);
-        let frame = self.frame.get(..len).unwrap_or_default();
-        let drops = &mut self.counted.drops;
-        match self.device.write(frame) {
-            Written::Yes => self
-                .counted
-                .device_from
-                .add(u64::try_from(len).unwrap_or(u64::MAX)),
-            Written::Full => drops.device_full = drops.device_full.wrapping_add(1),
-            Written::Down => drops.device_down = drops.device_down.wrapping_add(1),
+        match (self.device.write(self.train.packet()), self.train.kind()) {
+            (Written::Refused, Some(kind)) => {
+                self.device.refuse(kind);
+                self.kinds = self.device.kinds();
+                self.depart_apart();
+            }
+            (written, _) => self.counted.left(written, frames, self.train.sum()),
+        }
+        self.train.clear();
+    }
+
+    /// Writes the frames of a train one by one.
+    #[cold]
+    fn depart_apart(&mut self) {
+        let Self {
+            train,
+            device,
+            counted,
+            to_device,
+            ..
+        } = self;
+        train.each(|parts| {
+            *to_device = to_device.saturating_add(1);
+            let len = parts.iter().skip(1).map(|part| part.len()).sum::<usize>();
+            let written = device.write_parts(parts);
+            counted.left(written, 1, u64::try_from(len).unwrap_or(u64::MAX));
+        });
+    }
+}
+
+impl PortCounters {
+    /// Counts frames that a device was given, or did not take.
+    fn left(&mut self, written: Written, frames: u64, bytes: u64) {
+        let drops = &mut self.drops;
+        match written {
+            Written::Yes => self.device_from.add_all(Count {
+                packets: frames,
+                bytes,
+            }),
+            Written::Full => drops.device_full = drops.device_full.wrapping_add(frames),
+            Written::Refused | Written::Down => {
+                drops.device_down = drops.device_down.wrapping_add(frames);
+            }
         }
     }
 }

@@ -1,10 +1,11 @@
 //! A switch that is replaced under its clients.
 
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::by_hand::ByHand;
-use super::scene::{Pod, Scene, number, until};
+use super::scene::{Pod, Scene, config, number, until};
 
 /// Frames in flight at most: half as many again as a ring has room for.
 const ON_THE_WAY: u32 = 100;
@@ -221,4 +222,36 @@ fn clients_that_connect_again_find_the_next_switch() {
     pod.send(&pod.broadcast(1));
     assert_eq!(pod.at_kernel(), pod.broadcast(1));
     scene.gone();
+}
+
+/// A header is in front of the frames of a device for the next switch as well.
+///
+/// One that would take it for a frame does not get the port.
+#[test]
+fn devices_with_headers_go_to_a_switch_that_knows_them_and_to_no_older_one() {
+    let mut scene = Scene::new();
+    let mut pod = Pod::new(config(7, 1));
+    let device = (pod.theirs.as_fd(), true);
+    let mut switch = scene.client();
+    assert!(switch.takes_headers());
+    switch
+        .add(&pod.config, device, &[pod.listener.as_fd()])
+        .unwrap();
+    pod.connect();
+    let older = ByHand::new(&scene);
+    older.say(r#"{"request":"hello","version":1}"#);
+    assert!(older.hear().unwrap().contains(r#""version":1"#));
+    older.say(r#"{"request":"hand_over"}"#);
+    let heard = older.hear().unwrap();
+    assert!(heard.contains(r#""code":"version""#), "{heard}");
+    assert!(heard.contains("stop this one"), "{heard}");
+    assert_eq!(older.hear(), None, "and that is all");
+    for number in 0..3 {
+        let frame = pod.broadcast(number);
+        pod.send(&frame);
+        assert_eq!(pod.at_kernel(), [&[0; 10][..], &frame].concat());
+        pod.deliver(&[&[0; 10][..], &frame].concat());
+        assert_eq!(pod.receive(), frame);
+        scene.replace();
+    }
 }

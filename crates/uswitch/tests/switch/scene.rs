@@ -140,6 +140,7 @@ pub(crate) fn config(network: u32, host: u8) -> PortConfig {
         ips: vec![IpAddr::V4(Ipv4Addr::new(10, 0, 0, host))],
         mtu: 1500,
         fast: true,
+        trains: true,
         queues: 2,
         secret: None,
     }
@@ -196,7 +197,7 @@ impl Pod {
     pub(crate) fn add(&self, switch: &mut Client) {
         let listeners = [self.listener.as_fd()];
         switch
-            .add(&self.config, self.theirs.as_fd(), &listeners)
+            .add(&self.config, (self.theirs.as_fd(), false), &listeners)
             .unwrap();
     }
 
