@@ -23,6 +23,7 @@ use telemetry::failpoint::reached;
 use self::doors::{Authority, Ports, Reach, Tables};
 use crate::error::AgentError;
 
+mod audit;
 pub mod authority;
 mod check;
 pub mod doors;

@@ -16,7 +16,7 @@ use ports::{self, Ports, Promotions};
 use reach::{Ground, Reach, ReachOptions};
 use tables::Reconciler;
 use tables::remotes::Remotes;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use world::Current;
 use world::lists::Rules;
 
@@ -71,6 +71,8 @@ pub struct Node {
     pub tombstones: PathBuf,
     /// The lease that a restart of this agent goes by.
     pub lease: RestartLease,
+    /// Asks for an audit as soon as the one that runs is over.
+    pub audit_wanted: Notify,
     /// Requests so far, to find their log lines.
     pub requests: AtomicU64,
     /// Start-up is over.
@@ -194,6 +196,7 @@ impl Node {
             port_metrics: parts.port_metrics,
             tombstones: parts.tombstones,
             lease: parts.lease,
+            audit_wanted: Notify::new(),
             requests: AtomicU64::new(0),
             ready: parts.ready,
         })

@@ -70,11 +70,8 @@ pub async fn follow_links(node: &Arc<Node>, monitor: &mut LinkMonitor) -> Result
                 tokio::spawn(async move { node.attachments.hook_removed(ifindex).await });
             }
             LinkEvent::Removed { .. } | LinkEvent::Changed(_) => {}
-            LinkEvent::Overrun => {
-                if let Err(error) = audit(node).await {
-                    tracing::warn!(%error, "the audit is incomplete");
-                }
-            }
+            // Not here: what happens meanwhile is not left waiting in the monitor, where it is lost again.
+            LinkEvent::Overrun => node.audit_wanted.notify_one(),
         }
     }
 }

@@ -480,7 +480,10 @@ async fn audits(node: &Arc<Node>) {
     // The first tick is at once, and recovery has just done the same.
     ticks.tick().await;
     loop {
-        ticks.tick().await;
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = node.audit_wanted.notified() => {}
+        }
         if let Err(error) = recover::audit(node).await {
             tracing::warn!(error = %chain(&error), "the audit is incomplete");
         }

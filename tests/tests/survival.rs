@@ -2,6 +2,7 @@
 
 mod survival {
     mod adopt;
+    mod audit;
     mod reboot;
     mod restart;
     mod traffic;

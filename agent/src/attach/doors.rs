@@ -56,6 +56,16 @@ pub trait Ports: Send + Sync + 'static {
     /// [`ports::Ports::survey`].
     fn survey(&self) -> impl Future<Output = Result<Survey, PortError>> + Send;
 
+    /// [`ports::Ports::suspects`].
+    ///
+    /// # Errors
+    /// As there.
+    fn suspects(
+        &self,
+        survey: &Survey,
+        records: &[Attachment],
+    ) -> Result<BTreeSet<usize>, PortError>;
+
     /// [`ports::Ports::has_link`].
     fn has_link(&self, host: &HostEnd) -> impl Future<Output = Result<bool, PortError>> + Send;
 
@@ -142,6 +152,12 @@ pub trait Reach: Send + Sync + 'static {
         record: &Attachment,
     ) -> impl Future<Output = Result<Vec<String>, HostError>> + Send;
 
+    /// [`reach::Reach::suspects`].
+    ///
+    /// # Errors
+    /// As there.
+    fn suspects(&self, records: &[Attachment]) -> Result<BTreeSet<usize>, HostError>;
+
     /// [`reach::Reach::has_program`].
     fn has_program(&self, ifindex: u32) -> bool;
 }
@@ -177,6 +193,12 @@ pub trait Tables: Send + Sync + 'static {
     /// # Errors
     /// As there.
     fn faults(&self, record: &Attachment) -> Result<Vec<String>, DatapathError>;
+
+    /// [`Reconciler::suspects`].
+    ///
+    /// # Errors
+    /// As there.
+    fn suspects(&self, records: &[Attachment]) -> Result<BTreeSet<usize>, DatapathError>;
 }
 
 /// Gives a port its addresses, its MAC address and its number.
@@ -234,6 +256,14 @@ impl Ports for ports::Ports {
 
     async fn survey(&self) -> Result<Survey, PortError> {
         self.survey().await
+    }
+
+    fn suspects(
+        &self,
+        survey: &Survey,
+        records: &[Attachment],
+    ) -> Result<BTreeSet<usize>, PortError> {
+        self.suspects(survey, records)
     }
 
     async fn has_link(&self, host: &HostEnd) -> Result<bool, PortError> {
@@ -322,6 +352,10 @@ impl Reach for reach::Reach {
         self.faults(record).await
     }
 
+    fn suspects(&self, records: &[Attachment]) -> Result<BTreeSet<usize>, HostError> {
+        self.suspects(records)
+    }
+
     fn has_program(&self, ifindex: u32) -> bool {
         self.has_program(ifindex)
     }
@@ -355,5 +389,9 @@ impl Tables for Reconciler {
 
     fn faults(&self, record: &Attachment) -> Result<Vec<String>, DatapathError> {
         self.faults(record)
+    }
+
+    fn suspects(&self, records: &[Attachment]) -> Result<BTreeSet<usize>, DatapathError> {
+        self.suspects(records)
     }
 }

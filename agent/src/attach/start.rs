@@ -1,7 +1,6 @@
-//! Start and audit: they reconcile the kernel with the store.
+//! Start: reconciles the kernel with the store, and follows links from then on.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 
 use book::record::{Attachment, State};
 use datapath::PinDir;
@@ -133,81 +132,6 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
             self.reach.mend(record).await?;
         }
         Ok(())
-    }
-
-    /// Mends or removes half-removed attachments, dead pods and detached programs.
-    ///
-    /// Nothing is removed where records cannot be written. Returns each failure of one attachment.
-    ///
-    /// # Errors
-    /// When the kernel does not tell.
-    pub async fn audit(&self, can_remove: bool) -> Result<Vec<AgentError>, AgentError> {
-        // The book first: what it names now and the survey does not see is gone.
-        let entries: Vec<Attachment> = self.book.records();
-        let survey = self.ports.survey().await?;
-        let (mut impaired, mut errors) = (0, Vec::new());
-        for record in entries {
-            // One that fails must not keep the others from being looked at.
-            match self.inspect(&record, &survey, can_remove).await {
-                Ok(true) => {}
-                Ok(false) => impaired += 1,
-                Err(error) => {
-                    tracing::warn!(attachment = %record.key, %error, "the attachment could not be mended; the audit tries again");
-                    impaired += usize::from(record.state == State::Added);
-                    errors.push(error);
-                }
-            }
-        }
-        self.impaired.store(impaired, Ordering::Relaxed);
-        Ok(errors)
-    }
-
-    /// Checks one attachment, and mends or removes it; false when its port is damaged.
-    async fn inspect(
-        &self,
-        record: &Attachment,
-        survey: &Survey,
-        can_remove: bool,
-    ) -> Result<bool, AgentError> {
-        let _guard = self.book.turn(&record.key.container).await;
-        let same = self
-            .book
-            .ledger()
-            .get(&record.key)
-            .is_some_and(|entry| entry.record == *record);
-        // A request that was under way has changed it.
-        if !same {
-            return Ok(true);
-        }
-        match record.state {
-            State::Adding => return Ok(true),
-            State::Added if !survey.is_dead(record) => {}
-            State::Added | State::Deleting if !can_remove => return Ok(true),
-            State::Added | State::Deleting => {
-                tracing::info!(attachment = %record.key, "an attachment that has lost its pod is removed");
-                return self.remove(&record.key).await.map(|()| true);
-            }
-        }
-        if survey.has(&record.host) {
-            let looked = self.look_after(record).await;
-            let gone = !matches!(looked, Ok(true)) && !self.ports.has_link(&record.host).await?;
-            if !gone {
-                return looked;
-            }
-        }
-        // No damage of ours: a pod can remove its own end, and must not bring the node's STATUS
-        // down with that. CHECK tells.
-        self.link_removed(record.host.ifindex);
-        Ok(true)
-    }
-
-    async fn look_after(&self, record: &Attachment) -> Result<bool, AgentError> {
-        let record = self.mend(record).await?;
-        let faults = self.faults(&record).await?;
-        if !faults.is_empty() {
-            tracing::warn!(attachment = %record.key, ?faults, "the port of the attachment is damaged");
-        }
-        Ok(faults.is_empty())
     }
 
     /// Attaches the program again at the port with this interface.

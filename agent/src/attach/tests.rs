@@ -23,6 +23,7 @@ use telemetry::fate::{Dead, Fate};
 use super::Attachments;
 use crate::error::AgentError;
 
+mod audit;
 mod collect;
 mod fakes;
 mod mend;

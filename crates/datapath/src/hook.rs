@@ -115,7 +115,7 @@ impl Hook {
         interface: &str,
         ifindex: u32,
     ) -> Result<bool, DatapathError> {
-        if self.tcx.get() == Some(&false) {
+        if self.lacks_tcx() {
             return Ok(false);
         }
         let mut program = self.dispatcher(dispatcher)?;
@@ -145,6 +145,11 @@ impl Hook {
             }
             Err(error) => Err(attach_error(interface)(error)),
         }
+    }
+
+    /// True once the kernel has said that it has no TCX.
+    pub fn lacks_tcx(&self) -> bool {
+        self.tcx.get() == Some(&false)
     }
 
     /// How an interface that was attached to is held.

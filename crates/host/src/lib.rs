@@ -12,8 +12,10 @@ mod stack;
 
 pub use error::HostError;
 pub use grace::{Expedited, Grace};
-pub use names::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX, far_name, host_name, near_name};
-pub use stack::{Ear, PROTOCOL, listen, silence};
+pub use names::{
+    ALIAS_PREFIX, FAR_PREFIX, HOST_PREFIX, NEAR_PREFIX, far_name, host_name, near_name,
+};
+pub use stack::{Ear, PROTOCOL, listen, listens, silence};
 
 /// Handles of the node's kernel, which all rooms above share.
 #[derive(Debug)]
@@ -36,17 +38,11 @@ impl Host {
     /// # Errors
     /// When the kernel does not tell.
     pub async fn is_attached(&self, name: &str, ifindex: u32) -> Result<bool, HostError> {
-        let dispatcher = self.hook.dispatcher_id(Dispatcher::Pod)?;
-        if self.hook.tcx_programs(name)?.contains(&dispatcher) {
-            return Ok(true);
-        }
-        let filters = self
-            .netlink
-            .with(move |connection| connection.ingress_filters(ifindex))
-            .await?;
-        // Only the first filter is sure to run.
-        let first = filters.iter().min_by_key(|filter| filter.priority);
-        Ok(first.is_some_and(|filter| filter.program == Some(dispatcher)))
+        let (hook, name) = (self.hook.clone(), name.to_owned());
+        let look = move |connection: &mut Connection| {
+            Attached::to(&hook)?.is_at(connection, &name, ifindex)
+        };
+        self.netlink.with(look).await
     }
 
     /// Attaches the dispatcher where it is missing.
@@ -58,6 +54,46 @@ impl Host {
         let attach =
             move |connection: &mut Connection| attach_dispatcher(connection, &hook, ifindex);
         self.netlink.with(attach).await
+    }
+}
+
+/// The dispatcher as the kernel knows it, which is asked for once for many links.
+#[derive(Debug, Clone)]
+pub struct Attached {
+    hook: Hook,
+    /// Its ID.
+    dispatcher: u32,
+}
+
+impl Attached {
+    /// Finds the dispatcher.
+    ///
+    /// # Errors
+    /// When it is not pinned.
+    pub fn to(hook: &Hook) -> Result<Self, HostError> {
+        Ok(Self {
+            hook: hook.clone(),
+            dispatcher: hook.dispatcher_id(Dispatcher::Pod)?,
+        })
+    }
+
+    /// True when packets from this interface meet it. Blocks.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn is_at(
+        &self,
+        connection: &mut Connection,
+        name: &str,
+        ifindex: u32,
+    ) -> Result<bool, HostError> {
+        if self.hook.tcx_programs(name)?.contains(&self.dispatcher) {
+            return Ok(true);
+        }
+        let filters = connection.ingress_filters(ifindex)?;
+        // Only the first filter is sure to run.
+        let first = filters.iter().min_by_key(|filter| filter.priority);
+        Ok(first.is_some_and(|filter| filter.program == Some(self.dispatcher)))
     }
 }
 

@@ -8,7 +8,7 @@ pub const HOST_PREFIX: &str = "pn";
 /// Near ends of shaper pairs start with this, where what a pod sends waits.
 pub const NEAR_PREFIX: &str = "ps";
 /// Far ends of shaper pairs start with this, where it is handed back.
-const FAR_PREFIX: &str = "pt";
+pub const FAR_PREFIX: &str = "pt";
 /// `ifalias` of a host end starts so, and goes on with the attachment.
 pub const ALIAS_PREFIX: &str = "podnet: ";
 

@@ -71,6 +71,33 @@ pub fn listen(
     Ok(())
 }
 
+/// True when a link is as [`listen`] leaves it.
+///
+/// # Errors
+/// When the kernel does not tell, and when there is no such link.
+pub fn listens(
+    connection: &mut Connection,
+    (link, ifindex): (&str, u32),
+    ear: Ear,
+    v6: bool,
+) -> Result<bool, netdev::Error> {
+    if ear == Ear::Far {
+        let known = connection.addresses(ifindex)?;
+        if !known.iter().any(|it| it.ip == IpAddr::V4(NOBODY)) {
+            return Ok(false);
+        }
+    }
+    for setting in settings(ear, v6) {
+        match netdev::sysctl::read(link, setting.family, &setting.key) {
+            Err(error) if error.is_gone() && setting.family == Family::V6 && !v6 => {}
+            Ok(value) if value == setting.value => {}
+            Ok(_) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
 /// Keeps the node's own stack from speaking IPv6 on a link.
 ///
 /// Group membership reports are one thing it would say.

@@ -82,7 +82,7 @@ pub use crate::netns::{NamedNetns, Netns, NetnsId};
 pub use crate::offload::Offloads;
 pub use crate::packet::packet_socket;
 pub use crate::pod::{LinkLocal, PlacedEnd, PodEnd};
-pub use crate::reach::{Neighbour, RouteKind, RouteMatch};
+pub use crate::reach::{Neighbour, Reached, RouteKind, RouteMatch};
 pub use crate::route::{Route, RouteScope};
 pub use crate::shape::{Discipline, Flows, RootQueue, Shape, ShapeState, shape_support};
 pub use crate::sysctl::{Family, Sysctl};

@@ -126,6 +126,17 @@ impl Netlink {
         blocking(move || shared.with(f)).await
     }
 
+    /// Runs several calls on one connection, on this thread, which may wait.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn blocking<T, E: From<Error>>(
+        &self,
+        f: impl FnOnce(&mut Connection) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.shared.with(f)
+    }
+
     /// [`Connection::create_veth`].
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 //!
 //! Each has a route to that address alone, and a MAC address that needs no question.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -69,13 +70,13 @@ impl Neighbour {
         }
     }
 
-    /// Reads an `RTM_NEWNEIGH`; `None` for anything but a permanent entry of this link.
-    fn parse(body: &[u8], ifindex: u32) -> Option<Self> {
+    /// Reads a permanent `RTM_NEWNEIGH` and its link; `None` for anything else.
+    fn parse(body: &[u8]) -> Option<(u32, Self)> {
         // struct ndmsg: family, padding, ifindex, state (u16), flags, type.
-        let permanent = wire::u16_at(body, 8)? & NUD_PERMANENT != 0;
-        if wire::u32_at(body, 4)? != ifindex || !permanent {
+        if wire::u16_at(body, 8)? & NUD_PERMANENT == 0 {
             return None;
         }
+        let ifindex = wire::u32_at(body, 4)?;
         let (mut address, mut mac) = (None, None);
         for (kind, value) in wire::attributes(body.get(NDMSG..)?) {
             match kind {
@@ -84,10 +85,25 @@ impl Neighbour {
                 _ => {}
             }
         }
-        Some(Self {
-            address: address?,
-            mac: mac?,
-        })
+        let address = address?;
+        Some((ifindex, Self { address, mac: mac? }))
+    }
+}
+
+/// Addresses behind links of the node, as [`Connection::reach`] makes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Destinations of routes to one address, by link.
+    routes: BTreeSet<(u32, IpAddr)>,
+    /// Permanent neighbours, by link.
+    neighbours: BTreeSet<(u32, IpAddr, Mac)>,
+}
+
+impl Reached {
+    /// True when a neighbour is reached behind this link.
+    pub fn has(&self, ifindex: u32, one: &Neighbour) -> bool {
+        self.routes.contains(&(ifindex, one.address))
+            && self.neighbours.contains(&(ifindex, one.address, one.mac))
     }
 }
 
@@ -275,11 +291,39 @@ impl Connection {
         message
             .attributes
             .push(NeighbourAttribute::IfIndex(ifindex));
+        let listed = self.list_neighbours(message)?.into_iter();
+        // The kernel does not obey every filter.
+        let of_link = listed.filter(|(index, _)| *index == ifindex);
+        Ok(of_link.map(|(_, one)| one).collect())
+    }
+
+    fn list_neighbours(
+        &mut self,
+        message: NeighbourMessage,
+    ) -> Result<Vec<(u32, Neighbour)>, Error> {
         let answer = self.dump("neighbours", &RouteNetlinkMessage::GetNeighbour(message))?;
         let listed = answer.iter().filter(|m| m.kind == RTM_NEWNEIGH);
-        Ok(listed
-            .filter_map(|m| Neighbour::parse(&m.body, ifindex))
-            .collect())
+        Ok(listed.filter_map(|m| Neighbour::parse(&m.body)).collect())
+    }
+
+    /// Lists what the node reaches behind all of its links, by routes of this protocol.
+    ///
+    /// It is one dump of neighbours and one of routes for each family, however many links there are.
+    ///
+    /// # Errors
+    /// [`Error::List`], [`Error::DumpInterrupted`].
+    pub fn reached(&mut self, protocol: u8) -> Result<Reached, Error> {
+        let routes = self.routes_by(protocol)?.into_iter();
+        let single = routes
+            .filter(|route| route.prefix_len == full_length(route.dst) && route.gateway.is_none());
+        let neighbours = self.list_neighbours(NeighbourMessage::default())?;
+        let neighbours = neighbours.into_iter();
+        Ok(Reached {
+            routes: single.map(|route| (route.ifindex, route.dst)).collect(),
+            neighbours: neighbours
+                .map(|(ifindex, one)| (ifindex, one.address, one.mac))
+                .collect(),
+        })
     }
 }
 
@@ -306,21 +350,20 @@ mod tests {
     }
 
     #[test]
-    fn only_permanent_entries_of_the_link_are_read() {
+    fn only_permanent_entries_are_read_with_their_link() {
         let entry = |ifindex: u8, state: u8| {
             let mut body = vec![2, 0, 0, 0, ifindex, 0, 0, 0, state, 0, 0, 0];
             body.extend([8, 0, 1, 0, 10, 0, 0, 7]);
             body.extend([10, 0, 2, 0, 2, 0, 0, 0, 0, 9, 0, 0]);
             body
         };
-        let read = Neighbour::parse(&entry(4, 0x80), 4).expect("an entry");
+        let read = Neighbour::parse(&entry(4, 0x80)).expect("an entry");
         let expected = Neighbour {
             address: ip("10.0.0.7"),
             mac: [2, 0, 0, 0, 0, 9],
         };
-        assert_eq!(read, expected);
-        assert_eq!(Neighbour::parse(&entry(4, 0x04), 4), None);
-        assert_eq!(Neighbour::parse(&entry(5, 0x80), 4), None);
+        assert_eq!(read, (4, expected));
+        assert_eq!(Neighbour::parse(&entry(4, 0x04)), None);
     }
 
     #[test]

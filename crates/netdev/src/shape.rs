@@ -16,6 +16,7 @@ mod message;
 mod state;
 mod support;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ pub use self::state::{RootQueue, ShapeState};
 pub use self::support::shape_support;
 
 use self::message::Tree;
-use self::state::{Queue, found_flows};
+use self::state::{Place, Queue, found_flows};
 use crate::connection::{Connection, Message, Request};
 use crate::error::{Error, Refusal};
 
@@ -292,20 +293,61 @@ impl Connection {
     /// [`Error::Shape`], [`Error::is_gone`] if there is no such device; [`Error::List`] and
     /// [`Error::DumpInterrupted`] for its classes.
     pub fn shape_of(&mut self, ifindex: u32) -> Result<RootQueue, Error> {
-        let (root, inner) = self.queues(ifindex)?;
-        let Some(root) = root else {
-            return Ok(RootQueue::Default);
-        };
+        match self.queues(ifindex)? {
+            (Some(root), inner) => self.root_queue(ifindex, root, inner.as_ref()),
+            (None, _) => Ok(RootQueue::Default),
+        }
+    }
+
+    /// Lists the queues at the roots of all devices, by index.
+    ///
+    /// A device with the kernel's own queue is left out. It is one dump, however many devices there are, and
+    /// another one for each `htb` of ours.
+    ///
+    /// # Errors
+    /// As for [`Self::shape_of`].
+    pub fn root_queues(&mut self) -> Result<BTreeMap<u32, RootQueue>, Error> {
+        let mut roots: BTreeMap<u32, Queue> = BTreeMap::new();
+        let mut inner: BTreeMap<u32, Queue> = BTreeMap::new();
+        for message in self.dump("queues", &message::list_queues())? {
+            let Some((ifindex, place, queue)) = Queue::placed(&message.body) else {
+                continue;
+            };
+            match place {
+                Place::Root if queue.handle != 0 => roots.insert(ifindex, queue),
+                Place::InRoot => inner.insert(ifindex, queue),
+                Place::Root | Place::Elsewhere => None,
+            };
+        }
+        let mut found = BTreeMap::new();
+        for (ifindex, root) in roots {
+            match self.root_queue(ifindex, root, inner.get(&ifindex)) {
+                Ok(queue) => {
+                    found.insert(ifindex, queue);
+                }
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    fn root_queue(
+        &mut self,
+        ifindex: u32,
+        root: Queue,
+        inner: Option<&Queue>,
+    ) -> Result<RootQueue, Error> {
         if !root.is_root_of_ours() {
             return Ok(RootQueue::Foreign { kind: root.kind });
         }
-        let discipline = match &inner {
+        let discipline = match inner {
             Some(inner) if inner.is_fq_codel_of_ours() => Some(Discipline::FqCodel),
             Some(inner) if inner.is_fifo_of_ours() => Some(Discipline::Fifo),
             Some(inner) => self.flows(ifindex, inner)?.map(Discipline::Htb),
             None => None,
         };
-        root.state(inner.as_ref(), discipline)
+        root.state(inner, discipline)
             .map(RootQueue::Ours)
             .ok_or(Error::Malformed {
                 what: "options of tbf",

@@ -203,7 +203,7 @@ impl Egress {
         if !facts.egress {
             return Ok(());
         }
-        let Some(plan) = self.planned_ways_out().remove(&facts.id) else {
+        let Some(plan) = self.plan(facts.id) else {
             return Ok(());
         };
         if self.is_open(&plan) && self.has_ports_of(facts.id) {
@@ -240,7 +240,6 @@ impl Egress {
     /// # Errors
     /// The last that failed; all others are looked after.
     pub async fn audit(&self) -> Result<(), EgressError> {
-        let _turn = self.turn.lock().await;
         order::audit(self).await
     }
 
@@ -253,14 +252,20 @@ impl Egress {
         let mut plans: BTreeMap<u32, GatewayPlan> = BTreeMap::new();
         for facts in ledger.entries().map(|entry| &entry.record.network) {
             if facts.egress {
-                let plan = plans.entry(facts.id).or_insert_with(|| GatewayPlan {
-                    connections: self.connections.of_pod(),
-                    ..GatewayPlan::of(facts.id)
-                });
-                plan.serve(facts);
+                let plan = plans.entry(facts.id);
+                plan.or_insert_with(|| self.bare_plan(facts.id))
+                    .serve(facts);
             }
         }
         plans
+    }
+
+    /// Plan of a network that serves nobody yet.
+    fn bare_plan(&self, network: u32) -> GatewayPlan {
+        GatewayPlan {
+            connections: self.connections.of_pod(),
+            ..GatewayPlan::of(network)
+        }
     }
 
     /// Enables forwarding of these families and writes the guards of the node.
@@ -350,8 +355,9 @@ impl Egress {
     async fn make_way_out(&self, plan: GatewayPlan) -> Result<bool, EgressError> {
         let (hook, directory) = (self.host.hook.clone(), self.directory.clone());
         let wanted = plan.clone();
+        let known = self.opened().get(&plan.network).map(|it| it.place);
         let make = move |connection: &mut Connection| {
-            gateway::ready(connection, &hook, &directory, &wanted)
+            gateway::ready(connection, &hook, &directory, (&wanted, known))
         };
         let (way_out, place) = self.host.netlink.with(make).await?;
         reached("egress.made");
@@ -369,6 +375,22 @@ impl Egress {
 }
 
 impl Ways for Egress {
+    type Turn<'a> = tokio::sync::MutexGuard<'a, ()>;
+
+    async fn turn(&self) -> Self::Turn<'_> {
+        self.turn.lock().await
+    }
+
+    fn plan(&self, network: u32) -> Option<GatewayPlan> {
+        let ledger = self.book.ledger();
+        let facts = ledger.entries_on(network).map(|it| &it.network);
+        let mut facts = facts.filter(|it| it.egress).peekable();
+        facts.peek()?;
+        let mut plan = self.bare_plan(network);
+        facts.for_each(|facts| plan.serve(facts));
+        Some(plan)
+    }
+
     fn planned(&self) -> BTreeMap<u32, GatewayPlan> {
         self.planned_ways_out()
     }

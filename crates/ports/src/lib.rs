@@ -14,7 +14,7 @@ use book::ledger::Wanted;
 use book::record::{Attachment, HostEnd, State};
 use cni_spec::AttachmentKey;
 use datapath::PinDir;
-use host::{Host, HostError, host_name, near_name};
+use host::{Attached, Host, HostError, host_name, near_name};
 use metrics::Metrics;
 use netdev::Netns;
 use serde_json::{Value, json};
@@ -31,6 +31,7 @@ use self::switch::{Line, Switch};
 pub mod afxdp;
 pub mod directories;
 pub mod error;
+mod glance;
 mod kernel;
 mod life;
 mod links;
@@ -236,6 +237,30 @@ impl Ports {
     /// When the kernel does not tell.
     pub async fn survey(&self) -> Result<Survey, PortError> {
         Survey::make(&self.host.netlink).await
+    }
+
+    /// Finds live attachments whose ports may not be as recorded, by their places.
+    ///
+    /// The places are those in the list. All are looked at together. Host ends without a TCX link wait for
+    /// one from then on. Blocks.
+    ///
+    /// # Errors
+    /// When the kernel does not tell: nothing is known of any.
+    pub fn suspects(
+        &self,
+        survey: &Survey,
+        records: &[Attachment],
+    ) -> Result<BTreeSet<usize>, PortError> {
+        let attached = Attached::to(&self.host.hook)?;
+        let discipline = self.host.discipline;
+        self.host.netlink.blocking(|connection| {
+            let mut sight = parts::NodeSight {
+                ports: self,
+                connection,
+                attached,
+            };
+            glance::suspects(&mut sight, survey, records, discipline)
+        })
     }
 
     /// True when the host end of a record is there now.

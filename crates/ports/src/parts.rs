@@ -1,17 +1,62 @@
 //! Parts of this node's ports: each verb of a port's life by its room.
 
+use std::collections::BTreeMap;
+
 use book::bandwidth::Limits;
 use book::record::{Attachment, HostEnd};
 use datapath::{Hook, HookKind, PinDir};
-use netdev::{Connection, Discipline, LinkMonitor, Netns};
+use host::Attached;
+use netdev::{Connection, Discipline, LinkMonitor, Netns, RootQueue};
+use uswitch::PortConfig;
 
 use super::life::Parts;
 use super::{Ports, told};
 use crate::directories::Directories;
 use crate::error::PortError;
+use crate::glance::Sight;
 use crate::links::{self, pod_end};
 use crate::sockets;
 use crate::survey::Survey;
+
+/// A glance at this node's ports.
+#[derive(Debug)]
+pub(super) struct NodeSight<'a> {
+    pub(super) ports: &'a Ports,
+    pub(super) connection: &'a mut Connection,
+    pub(super) attached: Attached,
+}
+
+impl Sight for NodeSight<'_> {
+    fn root_queues(&mut self) -> Result<BTreeMap<u32, RootQueue>, PortError> {
+        Ok(self.connection.root_queues()?)
+    }
+
+    fn switched(&mut self) -> Result<BTreeMap<String, PortConfig>, PortError> {
+        self.ports.switch.held()
+    }
+
+    fn is_attached(&mut self, name: &str, ifindex: u32) -> Result<bool, PortError> {
+        Ok(self.attached.is_at(self.connection, name, ifindex)?)
+    }
+
+    fn await_promotion(&mut self, host: &HostEnd) {
+        if self.ports.host.hook.kind(host.ifindex) == HookKind::Clsact {
+            self.ports.promotions.add(host.clone());
+        }
+    }
+
+    fn has_sockets(&mut self, record: &Attachment) -> Result<bool, PortError> {
+        Ok(self.ports.afxdp.faults(record)?.is_empty())
+    }
+
+    fn has_its_limits(&mut self, record: &Attachment) -> bool {
+        self.ports.limits_now(record) == record.limits
+    }
+
+    fn is_told(&mut self, record: &Attachment, held: &BTreeMap<String, PortConfig>) -> bool {
+        self.ports.switch.is_told(record, held)
+    }
+}
 
 impl Parts for Ports {
     type Kernel = Connection;

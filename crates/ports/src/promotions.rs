@@ -1,6 +1,6 @@
 //! Host ends of links that get their TCX links when nobody waits for it.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,18 +16,61 @@ const QUIET: Duration = Duration::from_secs(1);
 /// Host ends that wait for their TCX link.
 #[derive(Debug)]
 pub struct Promotions {
-    /// In the order of their age.
-    waiting: Mutex<VecDeque<Waiting>>,
+    waiting: Mutex<Queue>,
     busy: AtomicUsize,
     wake: Notify,
     hook: Hook,
     age: Duration,
 }
 
+/// Those that wait, each found by its index without a look at the others.
+#[derive(Debug, Default)]
+struct Queue {
+    /// By a number that grows with each that comes.
+    by_age: BTreeMap<u64, Waiting>,
+    /// Numbers of those, by the index of the interface.
+    numbers: BTreeMap<u32, u64>,
+    next: u64,
+}
+
 #[derive(Debug)]
 struct Waiting {
     host: HostEnd,
     since: Instant,
+}
+
+impl Queue {
+    /// False when it waits already, and keeps its age.
+    fn add(&mut self, host: HostEnd, since: Instant) -> bool {
+        let known = self.numbers.get(&host.ifindex);
+        let known = known.and_then(|number| self.by_age.get(number));
+        if known.is_some_and(|waiting| waiting.host == host) {
+            return false;
+        }
+        // One of another name had the index before, and is gone.
+        self.forget(host.ifindex);
+        self.next += 1;
+        self.numbers.insert(host.ifindex, self.next);
+        self.by_age.insert(self.next, Waiting { host, since });
+        true
+    }
+
+    fn forget(&mut self, ifindex: u32) {
+        if let Some(number) = self.numbers.remove(&ifindex) {
+            self.by_age.remove(&number);
+        }
+    }
+
+    /// Since when the oldest waits.
+    fn oldest(&self) -> Option<Instant> {
+        Some(self.by_age.first_key_value()?.1.since)
+    }
+
+    fn pop(&mut self) -> Option<HostEnd> {
+        let (_, waiting) = self.by_age.pop_first()?;
+        self.numbers.remove(&waiting.host.ifindex);
+        Some(waiting.host)
+    }
 }
 
 /// Says that an attachment is being made or removed; nothing is promoted meanwhile.
@@ -58,7 +101,7 @@ impl Promotions {
         })
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,29 +115,21 @@ impl Promotions {
 
     /// Queues a host end for promotion at a quiet moment, when it is old enough.
     ///
-    /// One that waits already keeps its age.
+    /// One that waits already keeps its age. None waits for what the kernel does not have.
     pub fn add(&self, host: HostEnd) {
-        let mut queue = self.queue();
-        if queue.iter().any(|waiting| waiting.host == host) {
-            return;
+        if !self.hook.lacks_tcx() && self.queue().add(host, Instant::now()) {
+            self.wake.notify_one();
         }
-        queue.push_back(Waiting {
-            host,
-            since: Instant::now(),
-        });
-        drop(queue);
-        self.wake.notify_one();
     }
 
     /// This host end is gone.
     pub fn forget(&self, ifindex: u32) {
-        self.queue()
-            .retain(|waiting| waiting.host.ifindex != ifindex);
+        self.queue().forget(ifindex);
     }
 
     /// How many wait.
     pub fn waiting(&self) -> usize {
-        self.queue().len()
+        self.queue().by_age.len()
     }
 
     /// Promotes what waits, one at a time, whenever nothing else goes on. For ever.
@@ -106,7 +141,7 @@ impl Promotions {
                 let Some(host) = self.next() else { break };
                 self.promote(host).await;
             }
-            let oldest = self.queue().front().map(|waiting| waiting.since);
+            let oldest = self.queue().oldest();
             match oldest {
                 Some(since) => {
                     let _ = timeout_at(since + self.age, self.wake.notified()).await;
@@ -119,8 +154,8 @@ impl Promotions {
     /// The oldest, if it is old enough.
     fn next(&self) -> Option<HostEnd> {
         let mut queue = self.queue();
-        let waiting = queue.pop_front_if(|oldest| oldest.since.elapsed() >= self.age)?;
-        Some(waiting.host)
+        let is_old = queue.oldest()?.elapsed() >= self.age;
+        is_old.then(|| queue.pop())?
     }
 
     async fn promote(&self, host: HostEnd) {
@@ -138,5 +173,34 @@ impl Promotions {
                 tracing::debug!(interface = name, %error, "the port gets no TCX link, and its filter stays");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(name: &str, ifindex: u32) -> HostEnd {
+        HostEnd {
+            name: name.to_owned(),
+            ifindex,
+        }
+    }
+
+    #[test]
+    fn host_ends_wait_in_the_order_in_which_they_came_first() {
+        let now = Instant::now();
+        let mut queue = Queue::default();
+        for (name, ifindex) in [("a", 7), ("b", 5), ("c", 6)] {
+            assert!(queue.add(end(name, ifindex), now));
+        }
+        assert!(!queue.add(end("a", 7), now + QUIET), "it waits already");
+        assert_eq!(queue.oldest(), Some(now));
+        queue.forget(5);
+        // The index is another's by now, who came last.
+        assert!(queue.add(end("d", 7), now + QUIET));
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(order, [end("c", 6), end("d", 7)]);
+        assert!(queue.by_age.is_empty() && queue.numbers.is_empty());
     }
 }

@@ -44,13 +44,29 @@ pub struct Shaping {
 
 /// Queues of an attachment, as the kernel has them.
 #[derive(Debug)]
-struct Seen {
+pub(crate) struct Seen {
     /// At the root of the host end.
-    host: RootQueue,
-    /// Both ends of the shaper, and what is at the root of the near one.
-    pair: Option<(Link, Link, RootQueue)>,
+    pub(crate) host: RootQueue,
+    /// Near and far end of the shaper, and what is at the root of the near one.
+    pub(crate) pair: Option<(End, End, RootQueue)>,
     /// There is a link with the name of the near end.
-    near: bool,
+    pub(crate) near: bool,
+}
+
+/// An end of a shaper that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) ifindex: u32,
+    pub(crate) up: bool,
+}
+
+impl From<&Link> for End {
+    fn from(link: &Link) -> Self {
+        Self {
+            ifindex: link.ifindex,
+            up: link.up,
+        }
+    }
 }
 
 impl Shaping {
@@ -153,7 +169,7 @@ impl Shaping {
             let far = connection.by_name(&far)?;
             if let Some(far) = far.filter(|far| near.peer_ifindex == Some(far.ifindex)) {
                 let queue = connection.shape_of(near.ifindex)?;
-                seen.pair = Some((near, far, queue));
+                seen.pair = Some((End::from(&near), End::from(&far), queue));
             }
             Ok(seen)
         };

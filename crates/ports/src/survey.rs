@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use book::record::{Attachment, HostEnd, State};
-use host::{ALIAS_PREFIX, HOST_PREFIX, NEAR_PREFIX};
+use host::{ALIAS_PREFIX, FAR_PREFIX, HOST_PREFIX, NEAR_PREFIX};
 use netdev::{Link, LinkFilter, Netlink};
 
 use crate::error::PortError;
@@ -11,8 +11,10 @@ use crate::error::PortError;
 /// Links of the node, as they were at one moment.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// Every link named like one of ours, by name.
+    /// Every link of ours, by name.
     ours: BTreeMap<String, Seen>,
+    /// Every link named like one of ours, whatever it is.
+    named: BTreeMap<String, Seen>,
     /// Indexes of all links that could have been ports.
     all: BTreeSet<u32>,
 }
@@ -24,6 +26,10 @@ pub struct Seen {
     pub ifindex: u32,
     /// True when its other end is up.
     pub carrier: bool,
+    /// True when it is up itself.
+    pub up: bool,
+    /// Index of the other end of a veth.
+    pub peer: Option<u32>,
 }
 
 impl Survey {
@@ -31,23 +37,26 @@ impl Survey {
     pub fn of(ours: impl IntoIterator<Item = (String, Seen)>) -> Self {
         let ours: BTreeMap<String, Seen> = ours.into_iter().collect();
         let all = ours.values().map(|link| link.ifindex).collect();
-        Self { ours, all }
+        let named = ours.clone();
+        Self { ours, named, all }
     }
 
     /// Looks at the links of the node.
     pub(super) async fn make(netlink: &Netlink) -> Result<Self, PortError> {
-        let of_kind = |kind: &str| LinkFilter {
-            kind: Some(kind.to_owned()),
-            ..LinkFilter::default()
-        };
-        let mut links = netlink.list(of_kind("veth")).await?;
-        links.extend(netlink.list(of_kind("tun")).await?);
-        let ours = links.iter().filter(|link| is_ours(link));
-        let ours = ours.map(|link| (link.name.clone(), Seen::from(link)));
+        let links = netlink.list(LinkFilter::default()).await?;
+        let entry = |link: &Link| (link.name.clone(), Seen::from(link));
+        let named = links.iter().filter(|link| is_named(link));
+        let could_be = || links.iter().filter(|link| could_be_port(link));
         Ok(Self {
-            ours: ours.collect(),
-            all: links.iter().map(|link| link.ifindex).collect(),
+            ours: could_be().filter(|link| is_ours(link)).map(entry).collect(),
+            named: named.map(entry).collect(),
+            all: could_be().map(|link| link.ifindex).collect(),
         })
+    }
+
+    /// The link of this name, if it is named like one of ours.
+    pub(super) fn named(&self, name: &str) -> Option<Seen> {
+        self.named.get(name).copied()
     }
 
     /// True when there is a link of this index, whatever it is.
@@ -103,8 +112,19 @@ impl From<&Link> for Seen {
         Self {
             ifindex: link.ifindex,
             carrier: link.carrier,
+            up: link.up,
+            peer: link.peer_ifindex,
         }
     }
+}
+
+fn could_be_port(link: &Link) -> bool {
+    matches!(link.kind.as_deref(), Some("veth" | "tun"))
+}
+
+fn is_named(link: &Link) -> bool {
+    let mut prefixes = [HOST_PREFIX, NEAR_PREFIX, FAR_PREFIX].into_iter();
+    prefixes.any(|prefix| link.name.starts_with(prefix))
 }
 
 fn is_ours(link: &Link) -> bool {

@@ -331,6 +331,24 @@ impl Switch {
         Ok(by_key.collect())
     }
 
+    /// Lists ports as the switch has them, by their keys; blocks.
+    ///
+    /// There are none without a switch.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub(crate) fn held(&self) -> Result<BTreeMap<String, PortConfig>, PortError> {
+        let ports = self.line.ports()?.into_iter();
+        let by_key = ports.map(|port| (port.config.key.clone(), port.config));
+        Ok(by_key.collect())
+    }
+
+    /// False when [`Self::tell`] would change the port at the switch.
+    pub(crate) fn is_told(&self, record: &Attachment, held: &BTreeMap<String, PortConfig>) -> bool {
+        let config = self.line.config(record);
+        held.get(&config.key).is_none_or(|found| *found == config)
+    }
+
     /// Lists the faults of a port at the switch.
     ///
     /// # Errors

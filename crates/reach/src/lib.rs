@@ -10,7 +10,7 @@
 //! - [`members`] publishes the members of this node, as files where there is no cluster.
 //! - [`rulesets`] writes podnet's tables of nf_tables again when another program changes them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -267,6 +267,21 @@ impl Reach {
             faults.push("the way out of its network is gone".to_owned());
         }
         Ok(faults)
+    }
+
+    /// Find attachments with possible damage beyond their ports, by their places.
+    ///
+    /// The places are those in the list. All are looked at together. Blocks.
+    ///
+    /// # Errors
+    /// When the kernel does not tell: nothing is known of any.
+    pub fn suspects(&self, records: &[Attachment]) -> Result<BTreeSet<usize>, HostError> {
+        let mut suspects = self.routing.suspects(records)?;
+        let closed = records.iter().enumerate().filter(|(_, record)| {
+            record.network.egress && self.egress.way_out(record.network.id).is_none()
+        });
+        suspects.extend(closed.map(|(place, _)| place));
+        Ok(suspects)
     }
 
     /// Start the repair that a change of a link asks for, if it is of the wing.

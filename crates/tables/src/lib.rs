@@ -295,32 +295,35 @@ impl Reconciler {
     /// # Errors
     /// When the kernel refuses.
     pub fn faults(&self, attachment: &Attachment) -> Result<Vec<String>, DatapathError> {
-        let only = std::iter::once(attachment);
         let mut inner = self.lock();
-        let others = Others {
+        inner.faults(attachment, &self.unsteered())
+    }
+
+    /// Finds attachments with faults in the tables, by their places; reads the maps.
+    ///
+    /// The places are those in the list.
+    ///
+    /// The lock of the tables is given back after each, so that no other writer waits for all of them.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn suspects(&self, attachments: &[Attachment]) -> Result<BTreeSet<usize>, DatapathError> {
+        let mut suspects = BTreeSet::new();
+        let others = self.unsteered();
+        for (place, attachment) in attachments.iter().enumerate() {
+            if !self.lock().faults(attachment, &others)?.is_empty() {
+                suspects.insert(place);
+            }
+        }
+        Ok(suspects)
+    }
+
+    /// The surroundings of an attachment's own entries.
+    fn unsteered(&self) -> Others {
+        Others {
             unsteered: self.surroundings.unsteered(),
             ..Others::default()
-        };
-        let (mut wanted, _) = desired::own(attachment.network.id, only, &others);
-        desired::guard_tunnels(&mut wanted, inner.tunnel_port);
-        let tables = inner.datapath.tables();
-        let mut faults = Vec::new();
-        for (ifindex, port) in &wanted.ports {
-            if tables.ports.get(ifindex)? != Some(*port) {
-                faults.push(format!("PORTS has no right entry for interface {ifindex}"));
-            }
         }
-        for (key, endpoint) in &wanted.fdb {
-            if tables.fdb.get(key)? != Some(*endpoint) {
-                faults.push(format!("FDB has no right entry for {}", key.mac));
-            }
-        }
-        for (key, endpoint) in &wanted.endpoints {
-            if tables.endpoints.get(key)? != Some(*endpoint) {
-                faults.push(format!("ENDPOINTS has no right entry for {}", key.ip));
-            }
-        }
-        Ok(faults)
     }
 
     /// Looks into the tables as packets meet them, whatever was written there.
@@ -426,6 +429,35 @@ impl Reconciler {
 }
 
 impl Inner {
+    /// [`Reconciler::faults`].
+    fn faults(
+        &mut self,
+        attachment: &Attachment,
+        others: &Others,
+    ) -> Result<Vec<String>, DatapathError> {
+        let only = std::iter::once(attachment);
+        let (mut wanted, _) = desired::own(attachment.network.id, only, others);
+        desired::guard_tunnels(&mut wanted, self.tunnel_port);
+        let tables = self.datapath.tables();
+        let mut faults = Vec::new();
+        for (ifindex, port) in &wanted.ports {
+            if tables.ports.get(ifindex)? != Some(*port) {
+                faults.push(format!("PORTS has no right entry for interface {ifindex}"));
+            }
+        }
+        for (key, endpoint) in &wanted.fdb {
+            if tables.fdb.get(key)? != Some(*endpoint) {
+                faults.push(format!("FDB has no right entry for {}", key.mac));
+            }
+        }
+        for (key, endpoint) in &wanted.endpoints {
+            if tables.endpoints.get(key)? != Some(*endpoint) {
+                faults.push(format!("ENDPOINTS has no right entry for {}", key.ip));
+            }
+        }
+        Ok(faults)
+    }
+
     fn update<'a>(
         &mut self,
         network: u32,

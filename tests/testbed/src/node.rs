@@ -97,6 +97,12 @@ impl Setup {
         self
     }
 
+    /// Has the agent log what each audit finds, for [`Node::assert_audit_finds_nothing`].
+    #[must_use]
+    pub fn with_audits_logged(self) -> Self {
+        self.env("PODNET_LOG", "info,agent::attach=debug")
+    }
+
     /// Makes the agent this node of a kubeconfig's cluster; it reads no files.
     #[must_use]
     pub fn cluster(mut self, name: &str, kubeconfig: &Path) -> Self {
@@ -234,6 +240,22 @@ impl Node {
         let mut conf = self.conf(network);
         conf["cni.dev/valid-attachments"] = list.into();
         self.cni("GC").conf(&conf).run()
+    }
+
+    /// Fails the test unless an audit finds every attachment as recorded, at a glance.
+    ///
+    /// The agent logs as [`Setup::with_audits_logged`] has it.
+    ///
+    /// # Panics
+    /// As said.
+    #[track_caller]
+    pub fn assert_audit_finds_nothing(&self, network: &str) {
+        // A GC without a list asks for an audit, and is answered after it.
+        self.cni("GC").conf(&self.conf(network)).run().silent();
+        let log = self.log();
+        let word = log.lines().rfind(|line| line.contains("suspects="));
+        let is_clean = word.is_some_and(|word| word.contains("suspects=0"));
+        assert!(is_clean, "{word:?}");
     }
 
     /// A pod with this container ID.

@@ -130,9 +130,10 @@ fn a_shaper_that_somebody_deleted_is_made_anew() {
 /// By the audit, or by CHECK before it answers. Without the program at its far end packets would go to the node.
 #[test]
 fn a_shaper_that_somebody_broke_is_mended() {
-    let node = limiting_node!();
+    let node = limiting_node!(testbed::Setup::default().with_audits_logged());
     let (a, b) = (node.pod("a"), node.pod("b"));
     let (pa, pb) = (attach(&node, &a), b.attach("blue", "net1"));
+    node.assert_audit_finds_nothing("blue");
     let names = Interfaces::of(&node, &pa);
     let mut netlink = testbed::host::connection(node.netns());
     for name in [&names.near, &names.far] {
@@ -154,6 +155,7 @@ fn a_shaper_that_somebody_broke_is_mended() {
         a.check("blue", "net1", &pa.result).success
     });
     traffic::assert_reaches(&pa, &pb);
+    node.assert_audit_finds_nothing("blue");
     a.detach("blue", "net1");
     b.detach("blue", "net1");
     node.assert_empty();

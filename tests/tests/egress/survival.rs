@@ -100,10 +100,11 @@ fn other_pods_come_and_go_beside_a_conversation() {
 /// A link of the way out is gone: the agent hears of it.
 #[test]
 fn what_somebody_removed_is_made_again() {
-    let node = testbed::node!(setup());
+    let node = testbed::node!(setup().with_audits_logged());
     settle_world(&node);
     let (pod, port) = attached(&node, "a", "amber");
     assert_gets_out(&node, &port);
+    node.assert_audit_finds_nothing("amber");
     for prefix in ["podnet-g", "podnet-e"] {
         let before = gateways(&node);
         let all = gateway_links(&node);
@@ -124,6 +125,7 @@ fn what_somebody_removed_is_made_again() {
             testbed::talk::tcp(&port.netns, at, node.host().outside(), at).is_ok()
         });
         assert_gets_out(&node, &port);
+        node.assert_audit_finds_nothing("amber");
     }
     pod.detach("amber", "eth0");
     assert_closed(&node);

@@ -16,7 +16,7 @@ fn what_a_pod_sends_and_receives_by_the_node_is_limited_in_both_families() {
     if skip::without_shaping(testbed::test_name!()) {
         return;
     }
-    let node = testbed::node!(setup());
+    let node = testbed::node!(setup().with_audits_logged());
     // Strict reverse paths: what comes out of a shaper is not answered by it.
     node.netns()
         .write_sysctls("all", &[netdev::Sysctl::v4("rp_filter", "1")])
@@ -45,6 +45,7 @@ fn what_a_pod_sends_and_receives_by_the_node_is_limited_in_both_families() {
         for own in NODE.map(ip) {
             call(&port.netns, node.netns(), own, 8081);
         }
+        node.assert_audit_finds_nothing("white");
         close(&node, &[&free, &slow], "white");
     }
 }

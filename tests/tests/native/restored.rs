@@ -32,8 +32,9 @@ fn kill_9_and_restart_lose_nothing_of_what_the_node_routes() {
 /// Down and up again, a link has lost its routes and its neighbours.
 #[test]
 fn routes_and_neighbours_that_a_link_lost_are_made_again_by_the_next_audit() {
-    let node = testbed::node!(setup());
+    let node = testbed::node!(setup().with_audits_logged());
     let (pod, port) = attached(&node, "a", "white");
+    node.assert_audit_finds_nothing("white");
     let mut here = host::connection(node.netns());
     let link = port.host_ifindex();
     for up in [false, true] {
@@ -52,5 +53,6 @@ fn routes_and_neighbours_that_a_link_lost_are_made_again_by_the_next_audit() {
     for (address, _) in &port.ips {
         call(node.netns(), &port.netns, *address, 8080);
     }
+    node.assert_audit_finds_nothing("white");
     close(&node, &[&pod], "white");
 }

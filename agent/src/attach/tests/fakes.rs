@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use book::Book;
@@ -41,6 +42,8 @@ pub(super) struct Things {
     busy: usize,
     /// Calls outside of any.
     pub(super) idle: Vec<&'static str>,
+    /// The next glance says that it has begun, and waits.
+    pub(super) hold: Option<(Sender<()>, Receiver<()>)>,
     last_index: u32,
 }
 
@@ -199,12 +202,26 @@ impl Ports for FakePorts {
                 let seen = Seen {
                     ifindex: *ifindex,
                     carrier: *carrier,
+                    up: true,
+                    peer: None,
                 };
                 (name.clone(), seen)
             });
             Survey::of(seen)
         });
         seen.map_err(no_port)
+    }
+
+    fn suspects(&self, _: &Survey, records: &[Attachment]) -> Result<BTreeSet<usize>, PortError> {
+        let hold = self.0.things().hold.take();
+        if let Some((entered, held)) = hold {
+            entered.send(()).unwrap();
+            held.recv().unwrap();
+        }
+        let suspects = self.0.call("ports.suspects", |things| {
+            places(records, |record| !things.open.contains(&record.host.name))
+        });
+        suspects.map_err(no_port)
     }
 
     async fn has_link(&self, host: &HostEnd) -> Result<bool, PortError> {
@@ -361,6 +378,11 @@ impl Reach for FakeReach {
         Ok(Vec::new())
     }
 
+    fn suspects(&self, _: &[Attachment]) -> Result<BTreeSet<usize>, HostError> {
+        let suspects = self.0.call("reach.suspects", |_| BTreeSet::new());
+        Ok(suspects.map_err(no_tables)?)
+    }
+
     fn has_program(&self, _: u32) -> bool {
         false
     }
@@ -417,6 +439,23 @@ impl Tables for FakeTables {
         let fault = format!("the tables have nothing of {key}");
         Ok((!is_there).then_some(fault).into_iter().collect())
     }
+
+    fn suspects(&self, records: &[Attachment]) -> Result<BTreeSet<usize>, DatapathError> {
+        let suspects = self.0.call("tables.suspects", |things| {
+            places(records, |record| {
+                let network = things.tables.get(&record.network.id);
+                network.is_none_or(|keys| !keys.contains(&record.key.to_string()))
+            })
+        });
+        suspects.map_err(no_tables)
+    }
+}
+
+/// Places of the records that are so.
+fn places(records: &[Attachment], is_so: impl Fn(&Attachment) -> bool) -> BTreeSet<usize> {
+    let numbered = records.iter().enumerate();
+    let found = numbered.filter(|(_, record)| is_so(record));
+    found.map(|(place, _)| place).collect()
 }
 
 /// A giver that gives what the book has.

@@ -310,12 +310,17 @@ pub(super) fn get_inner(ifindex: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetQueueDiscipline(bare(ifindex, TcHandle::UNSPEC, inside_root()))
 }
 
+/// Asks for the queues of all devices.
+pub(super) fn list_queues() -> RouteNetlinkMessage {
+    RouteNetlinkMessage::GetQueueDiscipline(bare(0, TcHandle::UNSPEC, TcHandle::UNSPEC))
+}
+
 pub(super) fn list_classes(ifindex: u32, major: u16) -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetTrafficClass(bare(ifindex, TcHandle::UNSPEC, handle(major)))
 }
 
 /// The only class of the `tbf`.
-fn inside_root() -> TcHandle {
+pub(super) fn inside_root() -> TcHandle {
     TcHandle {
         major: ROOT_MAJOR,
         minor: 1,

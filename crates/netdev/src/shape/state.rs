@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use netlink_packet_route::tc::TcHandle;
+
 use super::message::{
     FIFO_MAJOR, FQ_CODEL_MAJOR, PARENT, ROOT_MAJOR, TCA_HTB_INIT, TCA_TBF_PARMS, TCA_TBF_RATE64,
-    leaf_major,
+    inside_root, leaf_major,
 };
 use super::{Discipline, Flows, PEAK, Shape, bytes_of};
 use crate::connection::Message;
@@ -80,7 +82,30 @@ pub(super) struct Queue {
     packets: u64,
 }
 
+/// Where a queueing discipline is on its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Root,
+    /// In a `tbf` of ours.
+    InRoot,
+    Elsewhere,
+}
+
 impl Queue {
+    /// Reads one of a dump, with the index of its device.
+    pub(super) fn placed(body: &[u8]) -> Option<(u32, Place, Self)> {
+        let ifindex = wire::u32_at(body, 4)?;
+        let parent = wire::u32_at(body, 12)?;
+        let place = if parent == u32::from(TcHandle::ROOT) {
+            Place::Root
+        } else if parent == u32::from(inside_root()) {
+            Place::InRoot
+        } else {
+            Place::Elsewhere
+        };
+        Some((ifindex, place, Self::parse(body)?))
+    }
+
     pub(super) fn parse(body: &[u8]) -> Option<Self> {
         // struct tcmsg: family and padding, ifindex, handle, parent, info.
         let mut queue = Self {

@@ -49,6 +49,26 @@ fn a_reached_address_has_a_route_of_its_own_and_needs_nobody_to_be_asked() {
 }
 
 #[test]
+fn one_list_says_of_every_link_what_is_reached_behind_it() {
+    let Some(scene) = Scene::set() else { return };
+    let mut node = scene.node();
+    let link = up(&mut node).host_ifindex;
+    let wanted = [at("10.7.0.2", POD_MAC), at("fd10::2", POD_MAC)];
+    let list = |node: &mut Connection| node.reached(OURS).expect("a list");
+    let has = |node: &mut Connection, index, one| list(node).has(index, &one);
+    assert!(wanted.iter().all(|one| !has(&mut node, link, *one)));
+    node.reach(link, &wanted, OURS).expect("made");
+    assert!(wanted.iter().all(|one| has(&mut node, link, *one)));
+    assert!(!has(&mut node, link + 1, wanted[0]), "another link");
+    let moved = at("10.7.0.2", [2, 0, 0, 0, 0, 0x2b]);
+    assert!(!has(&mut node, link, moved), "another MAC address");
+    // The route goes with the link's state, and the neighbour stays.
+    node.reconfigure(link, &netdev::LinkChange::updown(false))
+        .expect("down");
+    assert!(!has(&mut node, link, wanted[0]), "no route");
+}
+
+#[test]
 fn an_address_that_the_node_has_or_routes_elsewhere_is_refused_and_nothing_is_made() {
     let Some(scene) = Scene::set() else { return };
     let mut node = scene.node();

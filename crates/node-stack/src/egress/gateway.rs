@@ -43,7 +43,7 @@ fn network_of(link: &Link) -> Option<u32> {
 
 /// Makes or mends a gateway as planned; an existing one keeps its connections.
 ///
-/// Returns its place, too.
+/// The place is where it was last, if that is known. Returns its place, too.
 ///
 /// # Errors
 /// When the kernel refuses; one that was not there leaves nothing then.
@@ -51,14 +51,14 @@ pub(super) fn ready(
     connection: &mut Connection,
     hook: &Hook,
     directory: &Path,
-    plan: &GatewayPlan,
+    (plan, known): (&GatewayPlan, Option<u16>),
 ) -> Result<(WayOut, u16), EgressError> {
     let refused = |source| EgressError::Refused {
         network: plan.network,
         source,
     };
     let path = directory.join(plan.file());
-    if let Some(found) = find(connection, &path, plan).map_err(refused)? {
+    if let Some(found) = find(connection, &path, plan, known).map_err(refused)? {
         settle(connection, hook, plan, &found)?;
         return Ok((way_out(&found), found.place));
     }
@@ -106,12 +106,29 @@ fn links(connection: &mut Connection) -> Result<Vec<Link>, netdev::Error> {
     Ok(links)
 }
 
-/// The gateway of a network, if it is whole.
-fn find(
+/// Finds both links of a gateway that was at this place; none without both.
+///
+/// A list of the node's links for each network would be as long as there are ports.
+fn links_at(
     connection: &mut Connection,
-    path: &Path,
     plan: &GatewayPlan,
-) -> Result<Option<Found>, netdev::Error> {
+    place: u16,
+) -> Result<Option<(Link, Link, u16)>, netdev::Error> {
+    let port = connection.by_name(&plan.port())?;
+    let link = connection.by_name(&plan::link(place))?;
+    let both = port.zip(link).filter(|(port, link)| {
+        [port, link]
+            .iter()
+            .all(|it| network_of(it) == Some(plan.network))
+    });
+    Ok(both.map(|(port, link)| (port, link, place)))
+}
+
+/// Finds both links of a gateway, wherever it is; none unless there are two.
+fn links_of(
+    connection: &mut Connection,
+    plan: &GatewayPlan,
+) -> Result<Option<(Link, Link, u16)>, netdev::Error> {
     let ours = links(connection)?;
     let mut of_network = ours
         .into_iter()
@@ -125,7 +142,26 @@ fn find(
     } else {
         (other, one)
     };
-    let Some(place) = plan::place_of(&link.name).filter(|_| port.name == plan.port()) else {
+    let place = plan::place_of(&link.name).filter(|_| port.name == plan.port());
+    Ok(place.map(|place| (port, link, place)))
+}
+
+/// The gateway of a network, if it is whole.
+fn find(
+    connection: &mut Connection,
+    path: &Path,
+    plan: &GatewayPlan,
+    known: Option<u16>,
+) -> Result<Option<Found>, netdev::Error> {
+    let both = match known {
+        Some(place) => links_at(connection, plan, place)?,
+        None => None,
+    };
+    let both = match both {
+        None => links_of(connection, plan)?,
+        both => both,
+    };
+    let Some((port, link, place)) = both else {
         return Ok(None);
     };
     let netns = match Netns::open(path) {

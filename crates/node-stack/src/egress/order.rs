@@ -16,8 +16,19 @@ use super::ports::PortsWritten;
 ///
 /// One caller at a time; each step succeeds when its work is done already.
 pub trait Ways: Sync {
+    /// The right to change ways out, until it is dropped.
+    type Turn<'a>: Send
+    where
+        Self: 'a;
+
+    /// Waits for that right; those who wait have it in their order.
+    fn turn(&self) -> impl Future<Output = Self::Turn<'_>> + Send;
+
     /// Plans of the ways out that attachments of any state need, by network number.
     fn planned(&self) -> BTreeMap<u32, GatewayPlan>;
+
+    /// That of one network.
+    fn plan(&self, network: u32) -> Option<GatewayPlan>;
 
     /// True when the way out is open as planned.
     fn is_open(&self, plan: &GatewayPlan) -> bool;
@@ -194,15 +205,25 @@ pub async fn recover(ways: &impl Ways) {
     }
 }
 
-/// [`super::Egress::audit`].
+/// [`super::Egress::audit`], by a caller whose turn it is not.
+///
+/// Each step has a turn of its own: who opens a way out meanwhile waits for one step, and not for all.
 pub async fn audit(ways: &impl Ways) -> Result<(), EgressError> {
-    let planned = ways.planned();
+    let networks: Vec<u32> = {
+        let _turn = ways.turn().await;
+        let planned = ways.planned();
+        if !planned.is_empty() {
+            fence(ways, &planned).await?;
+        }
+        planned.into_keys().collect()
+    };
     let mut failed = None;
-    if !planned.is_empty() {
-        fence(ways, &planned).await?;
-    }
-    for plan in ways.planned().into_values() {
-        let network = plan.network;
+    for network in networks {
+        let _turn = ways.turn().await;
+        // With the room of the node's table, which is known now; one that is needed no more has none.
+        let Some(plan) = ways.plan(network) else {
+            continue;
+        };
         let made = match ways.make(plan).await {
             Ok(false) => Ok(()),
             Ok(true) => ways.lead_to(network),
@@ -210,6 +231,7 @@ pub async fn audit(ways: &impl Ways) -> Result<(), EgressError> {
         };
         failed = made.err().or(failed);
     }
+    let _turn = ways.turn().await;
     failed = remove(ways, None).await.err().or(failed);
     failed.map_or(Ok(()), Err)
 }

@@ -1,7 +1,9 @@
 //! One attachment: its host end as a link of the node's own stack.
 
+use std::collections::BTreeSet;
+
 use book::record::Attachment;
-use host::{Ear, HostError, PROTOCOL, far_name, listen};
+use host::{Ear, HostError, PROTOCOL, far_name, listen, listens};
 use netdev::Connection;
 
 use super::NodeRouting;
@@ -45,6 +47,37 @@ impl NodeRouting {
             tracing::warn!(attachment = %record.key, ?addresses, "the node's routes or neighbours of the attachment were gone, and are made again");
         }
         Ok(())
+    }
+
+    /// Finds attachments that the node's stack may not reach, by their places.
+    ///
+    /// The places are those in the list. All are looked at together: by one dump of neighbours, and one of
+    /// routes for each family. Blocks.
+    ///
+    /// # Errors
+    /// When the kernel does not tell: nothing is known of any.
+    pub fn suspects(&self, records: &[Attachment]) -> Result<BTreeSet<usize>, HostError> {
+        let numbered = records.iter().enumerate();
+        let routed = numbered.filter(|(_, record)| !record.neighbours().is_empty());
+        let routed: Vec<(usize, &Attachment)> = routed.collect();
+        if routed.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        self.host.netlink.blocking(|connection| {
+            let reached = connection.reached(PROTOCOL)?;
+            let suspects = routed.into_iter().filter(|(_, record)| {
+                let mut neighbours = record.neighbours().into_iter();
+                let is_reached = neighbours.all(|one| reached.has(record.host.ifindex, &one));
+                let mut ears = ears(record).into_iter();
+                let v6 = record.has_v6();
+                let mut hears = |link: &str, index, ear| {
+                    // What cannot be seen at a glance is looked at by itself, and told then.
+                    listens(connection, (link, index), ear, v6).unwrap_or(false)
+                };
+                !is_reached || !ears.all(|(link, index, ear)| hears(&link, index, ear))
+            });
+            Ok(suspects.map(|(place, _)| place).collect())
+        })
     }
 
     /// Faults of the node's routes and neighbours of an attachment.

@@ -5,11 +5,11 @@
 
 use book::bandwidth::{Direction, Limit, Limits};
 use book::record::{Attachment, HostEnd, Shaper};
-use host::near_name;
-use netdev::{Discipline, Link, RootQueue, Shape};
+use host::{far_name, near_name};
+use netdev::{Discipline, RootQueue, Shape};
 use telemetry::failpoint::reached;
 
-use super::{Pair, Seen, is};
+use super::{End, Pair, Seen, is};
 use crate::error::PortError;
 
 /// Steps at the queues of one attachment.
@@ -107,6 +107,34 @@ pub(super) async fn limit<W: Work>(
     Ok(change.written)
 }
 
+impl Seen {
+    /// True when [`limit`] would leave the queues of this record alone.
+    ///
+    /// It would still look at the program of the far end. The limits are those of the record, in this way of
+    /// the kernel.
+    pub(crate) fn is_settled(&self, record: &Attachment, discipline: Option<Discipline>) -> bool {
+        let mtu = record.network.mtu;
+        let keeps = |queue: &RootQueue, limit: Limit| {
+            discipline.is_some_and(|discipline| is(queue, &limit.shape(mtu), discipline))
+        };
+        let ingress = match (record.limits.ingress, &self.host) {
+            (Some(limit), queue) => !record.queued && keeps(queue, limit),
+            (None, RootQueue::Ours(_)) => false,
+            (None, RootQueue::Foreign { .. }) => record.queued,
+            (None, RootQueue::Default) => !record.queued,
+        };
+        let egress = match (record.limits.egress, record.shaper, &self.pair) {
+            (Some(limit), Some(shaper), Some((near, far, queue))) => {
+                let is_recorded = (shaper.near, shaper.far) == (near.ifindex, far.ifindex);
+                is_recorded && shaper.used && near.up && far.up && keeps(queue, limit)
+            }
+            (None, None, None) => !self.near,
+            _ => false,
+        };
+        ingress && egress
+    }
+}
+
 /// An attachment on its way to other limits.
 struct Change<'a, W> {
     work: &'a W,
@@ -161,7 +189,7 @@ impl<W: Work> Change<'_, W> {
     async fn limit_egress(
         &mut self,
         limit: Limit,
-        seen: Option<(Link, Link, RootQueue)>,
+        seen: Option<(End, End, RootQueue)>,
     ) -> Result<(), PortError> {
         let pair = Pair::of(
             &self.next,
@@ -180,7 +208,7 @@ impl<W: Work> Change<'_, W> {
                     self.work.shape(ifindex, shape, discipline).await?;
                     reached("limit.queued");
                 }
-                self.mend(&near, &far).await?;
+                self.mend(near, far).await?;
                 Shaper {
                     near: near.ifindex,
                     far: far.ifindex,
@@ -231,14 +259,14 @@ impl<W: Work> Change<'_, W> {
     }
 
     /// Sets the ends of a shaper up and attaches the dispatcher, where it is missing.
-    async fn mend(&self, near: &Link, far: &Link) -> Result<(), PortError> {
+    async fn mend(&self, near: End, far: End) -> Result<(), PortError> {
         let end = HostEnd {
-            name: far.name.clone(),
+            name: far_name(&self.next.host.name),
             ifindex: far.ifindex,
         };
         if !self.work.is_attached(&end).await? {
             self.work.attach_again(end.ifindex).await?;
-            tracing::info!(interface = %far.name, "the program is attached to the shaper again");
+            tracing::info!(interface = %end.name, "the program is attached to the shaper again");
         }
         if near.up && far.up {
             return Ok(());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use book::bandwidth::{Direction, Shown};
-use book::record::{Attachment, HostEnd};
+use book::record::Attachment;
 use host::{far_name, near_name};
 use netdev::{RootQueue, ShapeState};
 use serde_json::{Value, json};
@@ -128,19 +128,15 @@ impl Shaping {
                 Some((near, far, queue)) if recorded == Some((near.ifindex, far.ifindex)) => {
                     let fault = queue_fault(queue, is(queue, &limit.shape(mtu), discipline));
                     faults.extend(fault.map(|fault| format!("shaper interface {name}: {fault}")));
-                    for link in [near, far] {
-                        if !link.up {
-                            faults.push(format!("shaper interface {} is down", link.name));
+                    let of_far = far_name(&record.host.name);
+                    for (end, name) in [(near, &name), (far, &of_far)] {
+                        if !end.up {
+                            faults.push(format!("shaper interface {name} is down"));
                         }
                     }
-                    let end = HostEnd {
-                        name: far.name.clone(),
-                        ifindex: far.ifindex,
-                    };
-                    if !self.host.is_attached(&end.name, end.ifindex).await? {
-                        let name = far_name(&record.host.name);
+                    if !self.host.is_attached(&of_far, far.ifindex).await? {
                         faults.push(format!(
-                            "the program of shaper interface {name} is detached"
+                            "the program of shaper interface {of_far} is detached"
                         ));
                     }
                 }

@@ -49,6 +49,8 @@ struct Things {
     mark: bool,
     /// Knowledge of the agent, which the tables are filled from.
     known: Known,
+    /// Calls that had been made at each turn of changing ways out.
+    turns: Vec<usize>,
     calls: Calls,
 }
 
@@ -151,6 +153,18 @@ impl Fake {
 }
 
 impl Ways for Fake {
+    type Turn<'a> = ();
+
+    async fn turn(&self) {
+        let mut things = self.things();
+        let before = things.calls.names().len();
+        things.turns.push(before);
+    }
+
+    fn plan(&self, network: u32) -> Option<GatewayPlan> {
+        self.planned().remove(&network)
+    }
+
     fn planned(&self) -> BTreeMap<u32, GatewayPlan> {
         let things = self.things();
         let mut plans = BTreeMap::new();

@@ -143,3 +143,27 @@ fn a_foreign_root_in_the_place_of_ours_is_noticed() {
     node.unshape(end).expect("nothing of ours");
     assert_eq!(node.shape_of(end).expect("an answer"), foreign);
 }
+
+#[test]
+fn one_list_has_the_queue_of_every_device_as_a_look_at_each_has() {
+    let Some(scene) = Scene::set() else { return };
+    for discipline in disciplines(&scene) {
+        let mut node = scene.node();
+        let mut ends = Vec::new();
+        for name in ["one", "two", "three"] {
+            let spec = netdev::VethSpec::new(name, &format!("{name}p"));
+            ends.push(node.create_veth(&spec).expect("a pair").host_ifindex);
+        }
+        node.shape(ends[0], &SLOW, discipline).expect("made");
+        add_queue(&scene, ends[1], 0xffff_ffff, 0x0001_0000, "pfifo");
+        let queues = node.root_queues().expect("a list");
+        for end in &ends {
+            let listed = queues.get(end).cloned().unwrap_or(RootQueue::Default);
+            assert_eq!(listed, node.shape_of(*end).expect("an answer"));
+        }
+        assert_eq!(queues.keys().copied().collect::<Vec<_>>(), ends[..2]);
+        for end in ends {
+            node.delete(end).expect("deleted");
+        }
+    }
+}

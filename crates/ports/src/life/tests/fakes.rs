@@ -579,8 +579,13 @@ impl Parts for FakeParts {
             });
             Survey::of(ours.map(|(ifindex, link)| {
                 let carrier = link.up && link.pod_end == Some(true);
-                let ifindex = *ifindex;
-                (link.name.clone(), Seen { ifindex, carrier })
+                let seen = Seen {
+                    ifindex: *ifindex,
+                    carrier,
+                    up: link.up,
+                    peer: None,
+                };
+                (link.name.clone(), seen)
             }))
         })
     }

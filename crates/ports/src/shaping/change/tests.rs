@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::Mode;
 use book::bandwidth::Source;
 use book::samples;
-use host::far_name;
 use netdev::ShapeState;
 use telemetry::fate::{Calls, Fate, Fated, Refused, call};
 
@@ -39,6 +38,18 @@ impl Fated for Things {
 }
 
 impl Things {
+    fn seen(&self) -> Seen {
+        let end = |ifindex, up| End { ifindex, up };
+        Seen {
+            host: self.host.clone(),
+            near: self.pair.is_some(),
+            pair: self
+                .pair
+                .clone()
+                .map(|(near, queue, up)| (end(near, up), end(near + 1, up), queue)),
+        }
+    }
+
     /// Fails when packets would come to a far end that the tables do not know.
     fn assert_shaper_changes_in_order(&self, next: &Attachment) {
         let is_new = |it: &Shaper| it.used && self.tables.limits.egress.is_none();
@@ -89,24 +100,6 @@ fn foreign() -> RootQueue {
     }
 }
 
-fn end(name: String, ifindex: u32, peer: u32, up: bool) -> Link {
-    Link {
-        group: 0,
-        ifindex,
-        name,
-        mac: None,
-        mtu: 1500,
-        up,
-        promiscuous: false,
-        carrier: up,
-        kind: Some("veth".to_owned()),
-        peer_ifindex: Some(peer),
-        link_netnsid: None,
-        controller_ifindex: None,
-        alias: None,
-    }
-}
-
 impl Fake {
     fn things(&self) -> MutexGuard<'_, Things> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -132,16 +125,8 @@ impl Work for Fake {
         Ok(Discipline::Fifo)
     }
 
-    async fn seen(&self, record: &Attachment) -> Result<Seen, PortError> {
-        let (near, far) = (near_name(&record.host.name), far_name(&record.host.name));
-        self.call("look", |things| Seen {
-            host: things.host.clone(),
-            near: things.pair.is_some(),
-            pair: things.pair.clone().map(|(index, queue, up)| {
-                let near = end(near, index, index + 1, up);
-                (near, end(far, index + 1, index, up), queue)
-            }),
-        })
+    async fn seen(&self, _: &Attachment) -> Result<Seen, PortError> {
+        self.call("look", |things| things.seen())
     }
 
     async fn save(&self, record: &Attachment) -> Result<(), PortError> {
@@ -323,8 +308,50 @@ async fn assert_settled(fake: &Fake, limits: Limits, was_foreign: bool, after: &
     fake.things().calls.expect(None);
     limit(fake, &record, limits).await.unwrap();
     let calls = fake.things().calls.expect(None);
-    let looks = |name: &&str| name.starts_with("look");
-    assert!(calls.iter().all(looks), "{after}: settled, and {calls:?}");
+    assert!(only_looks(&calls), "{after}: settled, and {calls:?}");
+    // A glance finds nothing to do either.
+    let seen = fake.things().seen();
+    assert!(
+        seen.is_settled(&record, Some(Discipline::Fifo)),
+        "{after}: {seen:?}"
+    );
+}
+
+fn only_looks(calls: &[&str]) -> bool {
+    calls.iter().all(|name| name.starts_with("look"))
+}
+
+/// What a glance passes over is what a whole look would leave alone.
+#[tokio::test]
+async fn queues_that_are_passed_over_at_a_glance_are_not_touched_by_a_whole_look() {
+    let (mut settled, mut touched) = (0, 0);
+    for limits in all_limits() {
+        for spoiled in 0..7 {
+            let (fake, mut record) = port(limits, spoiled);
+            match spoiled {
+                4 => record.queued = true,
+                5 => record.shaper = None,
+                6 => record.shaper.iter_mut().for_each(|it| it.used = false),
+                _ => {}
+            }
+            {
+                let mut things = fake.things();
+                // The program of the far end is looked for in any case.
+                things.guarded = true;
+                (things.tables, things.disk) = (record.clone(), record.clone());
+            }
+            let seen = fake.things().seen();
+            let passed = seen.is_settled(&record, Some(Discipline::Fifo));
+            assert!(limits.is_unlimited() || !seen.is_settled(&record, None));
+            limit(&fake, &record, limits).await.unwrap();
+            let calls = fake.things().calls.expect(None);
+            let after = format!("{limits:?}, spoiled: {spoiled}: {calls:?}");
+            assert_eq!(passed, only_looks(&calls), "{after}");
+            settled += usize::from(passed);
+            touched += usize::from(!passed);
+        }
+    }
+    assert!(settled > 9 && touched > 9, "{settled} and {touched}");
 }
 
 #[tokio::test]

@@ -71,3 +71,16 @@ fn a_gateway_that_cannot_be_recovered_keeps_no_other_from_it() {
         scene.assert_settled(&after);
     }
 }
+
+/// Who opens a way out meanwhile waits for one step.
+#[test]
+fn an_audit_of_ways_out_takes_a_turn_for_each_of_them() {
+    let (scene, _) = recovered(None);
+    scene.fake.things().turns.clear();
+    scene.audit();
+    let calls = scene.expect(None);
+    let turns = std::mem::take(&mut scene.fake.things().turns);
+    let ways = ["fence", "gateway", "gateway", "gateway", "ports"];
+    let begun: Vec<&str> = turns.iter().map(|at| calls[*at]).collect();
+    assert_eq!(begun, ways, "{calls:?}");
+}
