@@ -33,7 +33,7 @@ impl Raw {
         let mut client = client.expect("a usual node");
         let rings = wait::until("the rings", || match client.poll(Instant::now()) {
             Ok(Event::Connected(rings)) => Some(rings),
-            Ok(Event::Closed(why)) => panic!("{why}"),
+            Ok(Event::Closed(why)) => unreachable!("{why}"),
             Ok(Event::Nothing) | Err(_) => None,
         });
         Self {
