@@ -13,6 +13,9 @@ use crate::quiet;
 use crate::report::{Report, against, store};
 use crate::run;
 
+/// Rounds for function: too few to judge by.
+const QUICK_ROUNDS: usize = 3;
+
 /// Binaries of two commits, and what is measured of them.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
@@ -49,7 +52,7 @@ pub struct Options {
     /// Measure on a busy machine, too
     #[arg(long)]
     pub load_anyway: bool,
-    /// Fail if a row is worse by more than this, and by more than its rounds spread
+    /// Fail if a row is worse by more than this, and than it spreads
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub fail_above: Option<f64>,
 }
@@ -100,11 +103,7 @@ pub fn run(options: &Options) -> Result<bool> {
     ];
     let rule = run::rule(options.quick, options.load_anyway);
     let others = quiet::look(rule, Duration::from_secs(10))?;
-    let own = if options.quick {
-        against::FEWEST
-    } else {
-        ROUNDS
-    };
+    let own = if options.quick { QUICK_ROUNDS } else { ROUNDS };
     let rounds = options.rounds.map_or(own, usize::from);
     let dir = tempfile::Builder::new()
         .prefix("podnet-against-")

@@ -67,7 +67,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<bool> {
     if options.list {
         for case in CASES {
-            println!("{:<10} {}", case.name, case.title);
+            println!("{:<12} {}", case.name, case.title);
         }
         return Ok(true);
     }

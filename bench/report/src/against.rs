@@ -9,7 +9,7 @@ use super::text::align;
 use super::{Better, Case, Measure, Report};
 
 /// Rounds with a figure of both, below which nothing is judged.
-pub const FEWEST: usize = 3;
+pub const FEWEST: usize = 5;
 
 /// A row of both commits.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,9 +49,16 @@ impl Line {
         })
     }
 
-    /// Whether the new commit is worse by more percent, and than it spreads.
+    /// Whether the new commit is worse by more percent, in three of four rounds.
+    ///
+    /// A loss that is smaller than its spread is none.
     pub fn is_worse_by(&self, percent: f64) -> bool {
-        matches!(self.verdict(), Some(Verdict::Worse(factor)) if factor > 1.0 + percent / 100.0)
+        let worse = |factor: f64| factor > 1.0 + percent / 100.0;
+        let mostly = self.ratio.is_none_or(|ratio| match self.better {
+            Better::Less => ratio.p25 > 1.0,
+            Better::More => ratio.p75 < 1.0,
+        });
+        matches!(self.verdict(), Some(Verdict::Worse(factor)) if worse(factor) && mostly)
     }
 }
 
@@ -185,11 +192,15 @@ mod tests {
     #[test]
     fn ratios_are_new_over_old_within_a_round() {
         // The second round was slow for both.
-        let line = line(Better::Less, &[2.0, 20.0, 2.0], &[3.0, 30.0, 3.0]);
+        let line = line(
+            Better::Less,
+            &[2.0, 20.0, 2.0, 2.0, 2.0],
+            &[3.0, 30.0, 3.0, 3.0, 3.0],
+        );
         assert_eq!(line.what, "ADD");
         let ratio = line.ratio.unwrap();
         assert!(
-            (ratio.median - 1.5).abs() < 1e-9 && ratio.n == 3,
+            (ratio.median - 1.5).abs() < 1e-9 && ratio.n == 5,
             "{ratio:?}"
         );
         assert_eq!(line.verdict(), Some(Verdict::Worse(1.5)));
@@ -198,7 +209,7 @@ mod tests {
 
     #[test]
     fn more_of_a_rate_is_better_and_never_above_a_bound() {
-        let line = line(Better::More, &[10.0; 3], &[12.0; 3]);
+        let line = line(Better::More, &[10.0; 5], &[12.0; 5]);
         assert_eq!(line.verdict(), Some(Verdict::Better(1.2)));
         assert!(!line.is_worse_by(0.0));
     }
@@ -210,17 +221,27 @@ mod tests {
         assert!(!noise.is_worse_by(0.0));
         let table = table(&[noise]);
         assert!(table.contains("noise +-38%"), "{table}");
-        let few = line(Better::Less, &[1.0; 2], &[9.0; 2]);
+        let few = line(Better::Less, &[1.0; 4], &[9.0; 4]);
         assert_eq!((few.verdict(), few.is_worse_by(0.0)), (None, false));
     }
 
     #[test]
+    fn a_loss_of_less_than_three_in_four_rounds_is_not_held_against_the_new_commit() {
+        let old = [1.0; 5];
+        // Its lower quartile is no loss, though the median is.
+        let new = [0.99, 0.99, 1.2, 1.21, 1.22];
+        let line = line(Better::Less, &old, &new);
+        assert!(matches!(line.verdict(), Some(Verdict::Worse(_))));
+        assert!(!line.is_worse_by(5.0));
+    }
+
+    #[test]
     fn losses_that_were_none_before_are_worse_without_a_ratio() {
-        let lost = line(Better::Less, &[0.0; 3], &[4.0; 3]);
+        let lost = line(Better::Less, &[0.0; 5], &[4.0; 5]);
         assert_eq!(lost.ratio, None);
         assert!(lost.is_worse_by(1000.0));
-        assert!(!line(Better::Less, &[0.0; 3], &[0.0; 3]).is_worse_by(0.0));
-        assert!(!line(Better::Less, &[0.0; 4], &[0.0, 0.0, 0.0, 4.0]).is_worse_by(0.0));
+        assert!(!line(Better::Less, &[0.0; 5], &[0.0; 5]).is_worse_by(0.0));
+        assert!(!line(Better::Less, &[0.0; 5], &[0.0, 0.0, 0.0, 0.0, 4.0]).is_worse_by(0.0));
     }
 
     #[test]
@@ -236,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_table_has_both_figures_the_ratio_and_the_verdict() {
-        let line = line(Better::Less, &[2.0; 3], &[3.0; 3]);
+        let line = line(Better::Less, &[2.0; 5], &[3.0; 5]);
         let text = table(&[line]);
         let row = text.lines().nth(2).unwrap();
         let words: Vec<&str> = row.split_whitespace().collect();

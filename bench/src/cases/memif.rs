@@ -191,12 +191,12 @@ impl Place {
         let numbered = |number: u32| PathBuf::from(format!("{text}.{number}"));
         let (command, sockets, ids) = match who {
             LIBRARY => {
-                let mut command = pinned(cpu, false, &example("PODNET_CROSS_CONNECT")?);
+                let mut command = pinned(cpu, &example("PODNET_CROSS_CONNECT")?);
                 command.arg(&path);
                 (command, [path.clone(), path.clone()], [0, 1])
             }
             SWITCH => {
-                let mut command = pinned(cpu, false, &example("PODNET_SWITCH_FORWARD")?);
+                let mut command = pinned(cpu, &example("PODNET_SWITCH_FORWARD")?);
                 command.arg(&path);
                 (command, [numbered(0), numbered(1)], [0, 0])
             }

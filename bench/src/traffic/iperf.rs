@@ -76,9 +76,8 @@ impl<'a> Bulk<'a> {
     pub fn start(&self) -> Result<Running> {
         interrupt::check()?;
         let (ip, port) = (self.to.ip.to_string(), self.port.to_string());
-        let shares = self.cpus[0] == self.cpus[1];
         let common = |cpu| {
-            let mut command = pinned(cpu, shares, "iperf3");
+            let mut command = pinned(cpu, "iperf3");
             command.args(["-J", "-p", &port]);
             command
         };

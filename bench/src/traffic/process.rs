@@ -11,7 +11,6 @@ use netdev::Netns;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::interrupt;
-use crate::quiet;
 
 /// Between two looks at a program that should end.
 const STEP: Duration = Duration::from_millis(5);
@@ -186,14 +185,8 @@ fn read_back(file: &File) -> Result<String> {
 }
 
 /// The command on one of the processors.
-///
-/// One that shares it with its other end has real-time priority.
-pub fn pinned(cpu: usize, shares: bool, program: &str) -> Command {
-    let mut command = if shares {
-        quiet::realtime("taskset")
-    } else {
-        Command::new("taskset")
-    };
+pub fn pinned(cpu: usize, program: &str) -> Command {
+    let mut command = Command::new("taskset");
     command.args(["-c", &cpu.to_string(), program]);
     command
 }
