@@ -69,7 +69,7 @@ struct Usage {
     ips: HashSet<IpAddr>,
     macs: HashSet<MacAddr>,
     keys: BTreeSet<AttachmentKey>,
-    /// What attachments were made with, each once, with the number of these attachments.
+    /// Facts that attachments were made with, each with the number of these.
     facts: Vec<(NetworkFacts, usize)>,
 }
 
@@ -182,7 +182,7 @@ impl Ledger {
         live.map(|entry| entry.record.network.id).collect()
     }
 
-    /// Facts of the networks with attachments, in whatever state, in order of their numbers.
+    /// Facts of networks with attachments in any state, by their numbers.
     ///
     /// A network is there more than once when it was changed between its attachments.
     pub fn networks(&self) -> impl Iterator<Item = &NetworkFacts> {

@@ -86,7 +86,7 @@ pub fn pod(container: &str, state: State) -> PodRecord {
     }
 }
 
-/// What a plugin of another was asked, and has answered.
+/// A delegation to a plugin of another, with its answer.
 pub fn delegation() -> Delegation {
     Delegation {
         network: "lan".to_owned(),

@@ -9,8 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Has the kernel end all grace periods soon (Documentation/admin-guide/kernel-parameters.txt,
-/// `rcupdate.rcu_expedited`).
+/// Has the kernel end all grace periods soon.
+///
+/// `rcupdate.rcu_expedited`, Documentation/admin-guide/kernel-parameters.txt.
 const KNOB: &str = "/sys/kernel/rcu_expedited";
 
 /// The switch for grace periods that end soon.
@@ -25,7 +26,7 @@ pub struct Grace {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Those for whom it is to be on.
+    /// Number of callers that want it on.
     holders: usize,
     /// It was off before them.
     is_ours: bool,
@@ -113,7 +114,7 @@ impl Grace {
         fs::remove_file(&self.mark)
     }
 
-    /// Switches off what an agent that was killed has left on; false when there is nothing to do.
+    /// Switches off what a killed agent has left on; false when nothing is.
     ///
     /// # Errors
     /// When it cannot be switched.

@@ -8,6 +8,7 @@ use netdev::{Connection, Discipline, Netlink};
 pub mod error;
 mod grace;
 mod names;
+mod removal;
 mod stack;
 
 pub use error::HostError;
@@ -15,6 +16,7 @@ pub use grace::{Expedited, Grace};
 pub use names::{
     ALIAS_PREFIX, FAR_PREFIX, HOST_PREFIX, NEAR_PREFIX, far_name, host_name, near_name,
 };
+pub use removal::{Remove, Removed, Remover};
 pub use stack::{Ear, PROTOCOL, listen, listens, silence};
 
 /// Handles of the node's kernel, which all rooms above share.

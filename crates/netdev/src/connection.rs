@@ -181,7 +181,7 @@ impl Connection {
         Ok(answers)
     }
 
-    /// Sends one request; returns what the kernel announces of links until it is carried out.
+    /// Sends a request, and returns what is announced of links meanwhile.
     ///
     /// Announcements that others have caused are among them. The socket ends with its caller's use of it.
     pub(crate) fn ask_and_hear(&mut self, request: Request) -> Result<Answer, Error> {

@@ -14,7 +14,7 @@ use book::ledger::Wanted;
 use book::record::{Attachment, HostEnd, State};
 use cni_spec::AttachmentKey;
 use datapath::PinDir;
-use host::{Attached, Host, HostError, host_name, near_name};
+use host::{Attached, Host, HostError, Remover, host_name, near_name};
 use metrics::Metrics;
 use netdev::Netns;
 use serde_json::{Value, json};
@@ -24,7 +24,6 @@ use world::Current;
 
 use self::afxdp::AfXdp;
 use self::directories::Directories;
-use self::removal::Remover;
 use self::shaping::Shaping;
 use self::switch::{Line, Switch};
 
@@ -38,7 +37,6 @@ mod links;
 mod parts;
 mod pod;
 pub mod promotions;
-mod removal;
 pub mod shaping;
 pub mod sockets;
 pub mod survey;

@@ -23,7 +23,7 @@ pub struct Promotions {
     age: Duration,
 }
 
-/// Those that wait, each found by its index without a look at the others.
+/// Host ends that wait, each found by its index alone.
 #[derive(Debug, Default)]
 struct Queue {
     /// By a number that grows with each that comes.

@@ -16,9 +16,9 @@ pub enum Table {
     Attachments,
     /// One record for each network that was given an id.
     Networks,
-    /// One record for each pod that says itself what it is attached to, where a reboot leaves something of it.
+    /// One record for each pod with a list of which a reboot leaves something.
     Pods,
-    /// The same of pods that a reboot leaves nothing of.
+    /// One record for each pod with a list of which a reboot leaves nothing.
     PodsOfBoot,
     /// Records of other tables that cannot be used.
     SetAside,

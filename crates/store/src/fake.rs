@@ -31,7 +31,7 @@ const BLOCK: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub struct Disk(Arc<Mutex<State>>);
 
-/// A disk, and a file system in memory with the records of this boot; clones are the same ones.
+/// A disk, and a file system in memory; clones are the same ones.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Has the records that outlive a reboot.

@@ -71,7 +71,7 @@ impl Contents<'_> {
 }
 
 impl Store {
-    /// Opens the store in the file `lasting`, with the records that end with the boot in the file `of_boot`.
+    /// Opens a store with the records that end with the boot in a second file.
     ///
     /// Files that are not there are created; their directories must exist. The second one is meant for a file system
     /// in memory, where nothing waits for a disk. Records of this boot that are in the first one, or in the file that

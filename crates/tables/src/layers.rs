@@ -92,7 +92,7 @@ impl Layers {
 }
 
 impl Layers {
-    /// Puts `new` in the place of this node's entries with these keys, and computes the change of the tables.
+    /// Replaces this node's entries with these keys; computes the change.
     ///
     /// No other entry is looked at.
     pub(super) fn replace(&mut self, old: &Keys, new: Entries) -> Change {

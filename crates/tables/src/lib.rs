@@ -116,7 +116,7 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Brings the entries of one attachment up to the book, in whatever state it is there.
+    /// Brings the entries of one attachment up to its state in the book.
     ///
     /// Those of other attachments are not looked at, so that the costs do not grow with their number. Where
     /// anything else of the network may be new, this is [`Self::reconcile`].
@@ -480,7 +480,7 @@ impl Inner {
         self.settle(network)
     }
 
-    /// Writes the entries of one port; false when all of the network are to be written instead.
+    /// Writes the entries of one port; false when the whole network has to be.
     fn update_port(
         &mut self,
         network: u32,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::{Errno, ioctl_fionbio, read, write, writev};
 
-use crate::train::{HEADER, Kind, Kinds};
+use frames::train::{HEADER, Kind, Kinds};
 
 /// The file of a TAP device, without packet information.
 #[derive(Debug)]

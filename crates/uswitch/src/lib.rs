@@ -15,12 +15,9 @@ mod device;
 mod error;
 mod flat;
 mod handover;
-mod header;
 mod network;
 mod port;
-mod spread;
 mod switch;
-mod train;
 mod worker;
 
 pub use crate::error::Error;

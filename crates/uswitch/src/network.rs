@@ -9,8 +9,8 @@ use agent_common::policy::{self, Decision, Family, Tables};
 use agent_common::port::{PORT_L3, PORT_MORE_IPS, Port};
 
 use crate::flat::Flat;
-use crate::header::{Flow, Header};
 use crate::port::PortConfig;
+use frames::header::{Flow, Header};
 
 /// A port's place among those of its worker.
 pub(crate) type Slot = u32;

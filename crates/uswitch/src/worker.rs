@@ -34,9 +34,9 @@ pub(crate) use self::handle::{
 use self::share::{Shares, Side};
 use self::slot::{Input, Output};
 use crate::error::Error;
-use crate::header::Header;
 use crate::network::{Network, Slot};
-use crate::train::{HEADER, Train};
+use frames::header::Header;
+use frames::train::{HEADER, Train};
 
 /// Time without a packet after which the worker sleeps.
 const SPIN: Duration = Duration::from_micros(100);
@@ -115,7 +115,9 @@ impl Worker {
             shares: Shares::default(),
             clock: Clock::default(),
             touched: Vec::new(),
-            headers: std::iter::repeat_with(Header::new).take(GROUP).collect(),
+            headers: std::iter::repeat_with(Header::default)
+                .take(GROUP)
+                .collect(),
             frame: vec![0; HEADER.saturating_add(FRAME_MAX)],
             train: Train::new(FRAME_MAX),
             rounds: 0,

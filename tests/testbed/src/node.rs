@@ -97,7 +97,7 @@ impl Setup {
         self
     }
 
-    /// Has the agent log what each audit finds, for [`Node::assert_audit_finds_nothing`].
+    /// Has the agent log what audits find: [`Node::assert_audit_finds_nothing`].
     #[must_use]
     pub fn with_audits_logged(self) -> Self {
         self.env("PODNET_LOG", "info,agent::attach=debug")

@@ -40,7 +40,7 @@ fn what_is_known_of_other_nodes_outlives_a_start() {
     assert_meet(a, b);
 }
 
-/// An agent whose tables are those of the last one writes a new pod's entries and leaves all others.
+/// An agent that has just started writes a new pod's entries and no others.
 #[test]
 fn pods_that_come_and_go_right_after_a_start_cost_pods_between_nodes_nothing() {
     if testbed::skip::without_root(testbed::test_name!()) {

@@ -10,7 +10,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::{Value, json};
 use testbed::{Node, Outcome, Pod, Setup};
 
-/// Directories of the agent's records: of those that a reboot ends, and of the others.
+/// Directories of records: of those that a reboot ends, and of the others.
 const OF_BOOT: &str = "run/records";
 const LASTING: &str = "state";
 

@@ -28,7 +28,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("netdev", &["agent-common"]),
     ("datapath", &["agent-common"]),
     // memif is a part of it, and its own port of podnet's policy.
-    ("uswitch", &["agent-common", "memif"]),
+    ("frames", &["agent-common", "memif"]),
+    ("uswitch", &["agent-common", "frames", "memif"]),
     // Packets of a port with their verdicts, out of what the datapath shows.
     ("capture", &["agent-common", "datapath"]),
     // What users have written, as it was read.
@@ -58,7 +59,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("agent-ebpf", &["agent-common"]),
     // Ground of the node: the order of locks, and what is podnet's in the kernel.
     ("locks", &["telemetry"]),
-    ("host", &["cni-spec", "datapath", "netdev"]),
+    ("host", &["cni-spec", "datapath", "netdev", "telemetry"]),
     // State: what is held, and by which container.
     (
         "book",

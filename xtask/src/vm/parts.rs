@@ -81,7 +81,7 @@ impl Part {
 /// Programs of which a share runs before the rest of any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shares {
-    /// Those that ask much of a kernel.
+    /// Programs that ask much of a kernel.
     OfSome,
     /// All but what is over in seconds.
     OfEach,

@@ -59,7 +59,7 @@ async fn the_number_of_a_network_is_written_once_and_attachments_wait_for_no_dis
     assert_eq!(after.ledger.id_of("blue"), Some(record.network.id));
 }
 
-/// What was submitted after a number that could not be written is refused, too.
+/// A record behind a number that could not be written is refused, too.
 #[tokio::test]
 async fn no_attachment_is_recorded_whose_number_is_not() {
     let machine = Machine::with_store().unwrap();
@@ -98,7 +98,7 @@ fn with_plugins(record: &PodRecord) -> PodRecord {
     }
 }
 
-/// Plugins of others keep something on the disk: their pods are to be told `DEL` after a reboot.
+/// A pod with plugins of others outlives a reboot: these are to be told `DEL`.
 #[tokio::test]
 async fn a_reboot_ends_pods_but_those_with_plugins_of_others() {
     let machine = Machine::with_store().unwrap();

@@ -67,7 +67,9 @@ pub(super) fn join_group(name: &str, group: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::SetLink(message)
 }
 
-/// `RTM_NEWLINK` of a group (net/core/rtnetlink.c, `rtnl_group_changelink`), which has each link announced.
+/// `RTM_NEWLINK` of a group, which has each link announced.
+///
+/// `rtnl_group_changelink`, net/core/rtnetlink.c.
 ///
 /// A link that is down is announced only where something changes. This flag means nothing to Linux.
 pub(super) fn mark_group(group: u32, marked: bool) -> RouteNetlinkMessage {
@@ -79,7 +81,9 @@ pub(super) fn mark_group(group: u32, marked: bool) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewLink(message)
 }
 
-/// `RTM_DELLINK` of all links of a group (net/core/rtnetlink.c, `rtnl_group_dellink`).
+/// `RTM_DELLINK` of all links of a group.
+///
+/// `rtnl_group_dellink`, net/core/rtnetlink.c.
 pub(super) fn delete_group(group: u32) -> RouteNetlinkMessage {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::Group(group));

@@ -61,8 +61,9 @@ fn a_reboot_ends_records_of_the_boot_and_no_others() {
     assert_eq!((of_boot, lasting.as_deref()), (None, Some("1")));
 }
 
-/// A machine that stops at any step: nothing that was acknowledged is lost, and no record of the boot is
-/// there whose number is not.
+/// A machine that stops at any step loses nothing that was acknowledged.
+///
+/// No record of the boot is there whose number is not.
 #[test]
 fn a_lasting_record_is_there_before_what_leans_on_it() {
     for crash in 0..40 {

@@ -149,7 +149,9 @@ impl Scene {
         self.base.network.id
     }
 
-    /// The attachment with this port id; `ip` other than 0 is an address that may be another's, too.
+    /// The attachment with this port id.
+    ///
+    /// An `ip` other than 0 is an address that may be another's, too.
     fn attachment(&self, port_id: u16, age: u32, ip: u8, shaper: u8) -> Attachment {
         let [high, low] = port_id.to_be_bytes();
         let mac = |low| MacAddr([2, 0, 0, 0, high, low]);
@@ -239,7 +241,9 @@ impl Scene {
         self.write_whole()
     }
 
-    /// Removes what a failure left of interfaces that are no port, as [`crate::Reconciler::reconcile_everything`].
+    /// Removes what a failure left of interfaces that are no port.
+    ///
+    /// As [`crate::Reconciler::reconcile_everything`] does.
     fn sweep(&mut self) {
         let nothing = Layers::default();
         self.known.write(&mut self.maps, 0, nothing).unwrap();
@@ -305,7 +309,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever comes, also with writes that fail, leaves the tables of one reconciliation.
+    /// Any change, also a failed one, leaves the tables of one reconciliation.
     #[test]
     fn changes_of_single_ports_leave_the_tables_that_a_whole_reconciliation_leaves(
         kind in 0..5_usize,
@@ -413,7 +417,7 @@ fn the_oldest_of_four_thousand_ports_takes_a_write_for_each_chunk_along() {
     assert_eq!(scene.maps.entries, scene.expected());
 }
 
-/// An address of one pod that is the link-local one of another's port is never removed with that port.
+/// An address that is the link-local one of another port stays without it.
 #[test]
 fn entries_that_two_ports_claim_are_made_with_all_others() {
     for kind in 0..5 {

@@ -10,8 +10,8 @@ use agent_common::port::PORT_OUTSIDE;
 use proptest::prelude::*;
 
 use super::{Identity, Last, Network, Slot};
-use crate::header::Header;
 use crate::port::PortConfig;
+use frames::header::Header;
 
 fn config(pod: &Pod) -> PortConfig {
     let first = [IpAddr::V4(pod.ip4), IpAddr::V6(pod.ip6)];

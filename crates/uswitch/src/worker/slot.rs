@@ -6,10 +6,10 @@ use memif::{Name, Packet, Rx, Sent, Tx, Violation};
 
 use super::share::Credit;
 use crate::device::Device;
-use crate::header::Header;
 use crate::network::Identity;
 use crate::port::{Count, PortCounters};
-use crate::spread;
+use frames::header::Header;
+use frames::spread;
 
 /// Slots of a client's rings that are looked at in a turn.
 pub(super) const BUDGET: u16 = 64;
@@ -129,7 +129,7 @@ impl Output {
         let rings = self.tx.len();
         let mut tx = self.tx.get_mut(spread::ring(ring, rings));
         for (header, packet) in headers.iter().zip(packets) {
-            let len = u64::try_from(header.len()).unwrap_or(u64::MAX);
+            let len = u64::try_from(header.frame_len()).unwrap_or(u64::MAX);
             all.add(len);
             let Some(tx) = &mut tx else {
                 self.not_connected = self.not_connected.wrapping_add(1);

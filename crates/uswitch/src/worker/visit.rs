@@ -9,11 +9,11 @@ use super::clock::Clock;
 use super::share::Shares;
 use super::slot::{BUDGET, DEVICE_BUDGET, Input, Output};
 use crate::device::{Device, Read, Written};
-use crate::header::Header;
 use crate::network::{Identity, Last, Network, Slot};
 use crate::port::{Count, PortCounters};
-use crate::spread;
-use crate::train::{Kinds, Train};
+use frames::header::Header;
+use frames::spread;
+use frames::train::{Kinds, Train};
 
 /// Frames of a device in a turn.
 const FRAMES: u16 = 32;

@@ -321,7 +321,7 @@ fn only_looks(calls: &[&str]) -> bool {
     calls.iter().all(|name| name.starts_with("look"))
 }
 
-/// What a glance passes over is what a whole look would leave alone.
+/// A glance passes over no port that a whole look would change.
 #[tokio::test]
 async fn queues_that_are_passed_over_at_a_glance_are_not_touched_by_a_whole_look() {
     let (mut settled, mut touched) = (0, 0);

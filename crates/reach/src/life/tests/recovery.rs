@@ -72,7 +72,7 @@ fn a_gateway_that_cannot_be_recovered_keeps_no_other_from_it() {
     }
 }
 
-/// Who opens a way out meanwhile waits for one step.
+/// An `ADD` that opens a way out meanwhile waits for one step.
 #[test]
 fn an_audit_of_ways_out_takes_a_turn_for_each_of_them() {
     let (scene, _) = recovered(None);

@@ -6,7 +6,7 @@ use std::thread;
 use memif::{Agreed, Bell, Layout, Region, Regions, Rx, Segment, Tx};
 
 use super::*;
-use crate::train::{Kinds, Train};
+use frames::train::{Kinds, Train};
 
 /// Times that two frames are joined.
 const TIMES: usize = 20_000;

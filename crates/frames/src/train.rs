@@ -13,14 +13,14 @@ mod sum;
 use memif::Packet;
 
 use self::shape::{HEAD, Shape};
-pub(crate) use self::shape::{Kind, Kinds};
+pub use self::shape::{Kind, Kinds};
 
 /// Bytes of `struct virtio_net_hdr` (linux/virtio_net.h), in front of a frame.
-pub(crate) const HEADER: usize = 10;
+pub const HEADER: usize = 10;
 /// Most frames of a train.
 ///
 /// `UDP_MAX_SEGMENTS` of Linux before 6.9.
-pub(crate) const FRAMES_MAX: usize = 64;
+pub const FRAMES_MAX: usize = 64;
 /// Bytes of the longest train; what tunnels add fits behind them into 16 bits.
 const LENGTH_MAX: usize = 64_000;
 /// A checksum is to be finished: `VIRTIO_NET_HDR_F_NEEDS_CSUM`.
@@ -28,7 +28,7 @@ const NEEDS_CSUM: u8 = 1;
 
 /// Frames that are written to a device as one.
 #[derive(Debug)]
-pub(crate) struct Train {
+pub struct Train {
     /// A header, and behind it the first frame and the payloads of the others.
     bytes: Vec<u8>,
     /// Bytes behind the header.
@@ -46,7 +46,8 @@ pub(crate) struct Train {
 
 impl Train {
     /// Makes room for one, for frames of up to this many bytes.
-    pub(crate) fn new(frame_max: usize) -> Self {
+    #[inline]
+    pub fn new(frame_max: usize) -> Self {
         Self {
             bytes: vec![0; HEADER.saturating_add(frame_max)],
             len: 0,
@@ -61,7 +62,8 @@ impl Train {
     /// Begins with a packet.
     ///
     /// Others may join it if they are of these kinds, on a port with this MTU.
-    pub(crate) fn begin(&mut self, packet: &Packet<'_>, kinds: Kinds, mtu: u16) {
+    #[inline]
+    pub fn begin(&mut self, packet: &Packet<'_>, kinds: Kinds, mtu: u16) {
         let room = self.bytes.get_mut(HEADER..).unwrap_or_default();
         self.len = packet.read(0, room);
         self.sum = u64::try_from(self.len).unwrap_or(u64::MAX);
@@ -81,7 +83,7 @@ impl Train {
 
     /// Adds a packet that may join; returns whether it did. If not, nothing is changed.
     #[inline]
-    pub(crate) fn join(&mut self, packet: &Packet<'_>) -> bool {
+    pub fn join(&mut self, packet: &Packet<'_>) -> bool {
         let Some(shape) = &mut self.shape else {
             return false;
         };
@@ -130,28 +132,34 @@ impl Train {
     }
 
     /// Has no frame any more.
-    pub(crate) fn clear(&mut self) {
+    #[inline]
+    pub fn clear(&mut self) {
         self.frames = 0;
         self.shape = None;
     }
 
-    pub(crate) fn frames(&self) -> usize {
+    /// Number of its frames.
+    #[inline]
+    pub fn frames(&self) -> usize {
         self.frames
     }
 
     /// Bytes of all frames together.
-    pub(crate) fn sum(&self) -> u64 {
+    #[inline]
+    pub fn sum(&self) -> u64 {
         self.sum
     }
 
     /// Kind of a train of more than one frame.
-    pub(crate) fn kind(&self) -> Option<Kind> {
+    #[inline]
+    pub fn kind(&self) -> Option<Kind> {
         let shape = self.shape.as_ref().filter(|_| self.frames > 1)?;
         Some(shape.kind)
     }
 
     /// Returns the header and the packet, with all that the kernel needs to cut it.
-    pub(crate) fn packet(&mut self) -> &[u8] {
+    #[inline]
+    pub fn packet(&mut self) -> &[u8] {
         let end = HEADER.saturating_add(self.len);
         let all = self.bytes.get_mut(..end).unwrap_or_default();
         let Some((header, packet)) = all.split_first_chunk_mut::<HEADER>() else {
@@ -171,7 +179,8 @@ impl Train {
     /// Shows each frame of a train as it came, in parts.
     ///
     /// They are a header, its own headers, and its payload.
-    pub(crate) fn each(&self, mut show: impl FnMut([&[u8]; 3])) {
+    #[inline]
+    pub fn each(&self, mut show: impl FnMut([&[u8]; 3])) {
         const EMPTY: &[u8] = &[0; HEADER];
         let Some(shape) = &self.shape else {
             return;

@@ -20,7 +20,7 @@ const WORDS: usize = SHORT / 8;
 /// The first bytes of a frame.
 #[repr(align(64))]
 #[derive(Debug)]
-pub(crate) struct Header {
+pub struct Header {
     bytes: [u8; HELD],
     /// Of them, those that are this frame's.
     held: usize,
@@ -28,26 +28,29 @@ pub(crate) struct Header {
     len: usize,
 }
 
-impl Header {
-    /// Of no frame.
-    pub(crate) fn new() -> Self {
+impl Default for Header {
+    /// Makes the header of no frame.
+    fn default() -> Self {
         Self {
             bytes: [0; HELD],
             held: 0,
             len: 0,
         }
     }
+}
 
+impl Header {
     /// Becomes the header of a packet.
     #[inline]
-    pub(crate) fn fill(&mut self, packet: &Packet<'_>) {
+    pub fn fill(&mut self, packet: &Packet<'_>) {
         self.len = usize::try_from(packet.len()).unwrap_or(usize::MAX);
         let (short, _) = self.bytes.split_at_mut(SHORT);
         self.held = packet.read(0, short);
     }
 
     /// Has more of the packet, if there is more. What was there stays as it is.
-    pub(crate) fn deepen(&mut self, packet: &Packet<'_>) -> bool {
+    #[inline]
+    pub fn deepen(&mut self, packet: &Packet<'_>) -> bool {
         let (Ok(held), Some(room)) = (u32::try_from(self.held), self.bytes.get_mut(self.held..))
         else {
             return false;
@@ -61,34 +64,40 @@ impl Header {
         more > 0
     }
 
-    /// Becomes the header of a frame of ours.
-    #[cfg(test)]
-    pub(crate) fn of(frame: &[u8]) -> Self {
-        let mut header = Self::new();
-        header.len = frame.len();
-        header.held = frame.len().min(SHORT);
-        header.bytes[..header.held].copy_from_slice(&frame[..header.held]);
+    /// Reads the header of a frame that is at hand.
+    pub fn of(frame: &[u8]) -> Self {
+        let mut header = Self {
+            len: frame.len(),
+            ..Self::default()
+        };
+        header.hold(frame, SHORT);
         header
     }
 
-    /// As [`Self::deepen`], for that.
-    #[cfg(test)]
-    pub(crate) fn deepen_from(&mut self, frame: &[u8]) -> bool {
-        let held = self.held;
-        self.held = frame.len().min(HELD);
-        self.bytes[held..self.held].copy_from_slice(&frame[held..self.held]);
-        self.held > held
+    /// Has the first bytes of a frame.
+    fn hold(&mut self, frame: &[u8], most: usize) {
+        self.held = frame.len().min(most);
+        for (to, from) in self.bytes.iter_mut().zip(frame).take(self.held) {
+            *to = *from;
+        }
+    }
+
+    /// As [`Self::deepen`], for a frame that is at hand.
+    pub fn deepen_from(&mut self, frame: &[u8]) -> bool {
+        let before = self.held;
+        self.hold(frame, HELD);
+        self.held > before
     }
 
     /// Returns the bytes that replace the start of the frame.
     #[inline]
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.held).unwrap_or_default()
     }
 
     /// Bytes of the whole frame.
     #[inline]
-    pub(crate) fn len(&self) -> usize {
+    pub fn frame_len(&self) -> usize {
         self.len
     }
 
@@ -96,7 +105,7 @@ impl Header {
     ///
     /// The policy has read these bytes, and there is a hop left.
     #[inline]
-    pub(crate) fn route(&mut self, to: MacAddr, family: Family) {
+    pub fn route(&mut self, to: MacAddr, family: Family) {
         let [start @ .., _, _] = &mut self.bytes;
         let (destination, rest) = start.split_at_mut(6);
         let (source, _) = rest.split_at_mut(6);
@@ -132,7 +141,7 @@ impl Header {
 /// Fields that differ between packets of a connection are left out: identification and checksum of
 /// IPv4, the source port, and all after the ports. The tests hold the policy to that.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Flow {
+pub struct Flow {
     len: usize,
     kept: &'static [u64; WORDS],
     words: [u64; WORDS],
@@ -140,7 +149,8 @@ pub(crate) struct Flow {
 
 impl Header {
     /// The flow of a frame that is of one.
-    pub(crate) fn flow(&self) -> Option<Flow> {
+    #[inline]
+    pub fn flow(&self) -> Option<Flow> {
         const KEPT_V4: [u64; WORDS] = kept(&[(0, 18), (20, 24), (26, 34), (36, 38)]);
         const KEPT_V6: [u64; WORDS] = kept(&[(0, 54), (56, 58)]);
         let [
@@ -181,7 +191,7 @@ impl Header {
     ///
     /// The fields that make it a TCP or UDP frame are compared too.
     #[inline]
-    pub(crate) fn is_of(&self, flow: &Flow) -> bool {
+    pub fn is_of(&self, flow: &Flow) -> bool {
         let both = self.words().zip(flow.words).zip(flow.kept);
         let differs = both.fold(0, |all, ((a, b), kept)| all | ((a ^ b) & kept));
         self.len == flow.len && differs == 0

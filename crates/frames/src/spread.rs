@@ -6,7 +6,8 @@ use agent_common::packet::{ETH_P_IP, ETH_P_IPV6, IPPROTO_TCP, IPPROTO_UDP};
 ///
 /// It is over the fields that are constant between two addresses, and their ports where every packet
 /// has them.
-pub(crate) fn of(frame: &[u8]) -> usize {
+#[inline]
+pub fn of(frame: &[u8]) -> usize {
     let kind = u16::from_be_bytes(part(frame, 12));
     let mut hash = 0_u32;
     let mut mix = |word: [u8; 4]| {
@@ -45,7 +46,7 @@ pub(crate) fn of(frame: &[u8]) -> usize {
 
 /// Returns the ring for a hash, or for the number of the ring that a frame came by.
 #[inline]
-pub(crate) fn ring(number: usize, rings: usize) -> usize {
+pub fn ring(number: usize, rings: usize) -> usize {
     if number < rings {
         number
     } else {

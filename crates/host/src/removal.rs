@@ -7,10 +7,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use host::Host;
 use netdev::{Connection, Error};
 use telemetry::failpoint::pause;
 use tokio::sync::oneshot;
+
+use crate::Host;
 
 /// Most links that are removed by one request.
 ///
@@ -21,11 +22,11 @@ const ROUNDS_MAX: usize = 2;
 /// Most `DEL`s that wait; one more removes its links by itself.
 const WAITING_MAX: usize = 1024;
 
-/// Results for links, in the order of their names: false for one that was not there.
-pub(crate) type Removed = Vec<Result<bool, Error>>;
+/// Results for links in the order of names, false for one that was not there.
+pub type Removed = Vec<Result<bool, Error>>;
 
 /// A way to remove links by their names.
-pub(crate) trait Remove: Send + Sync + 'static {
+pub trait Remove: Send + Sync + 'static {
     /// Removes links; `tcx`: one of them has a TCX link.
     fn remove(&self, names: Vec<String>, tcx: bool) -> impl Future<Output = Removed> + Send;
 }
@@ -87,7 +88,7 @@ impl LinkGroups for Connection {
 
 /// Removes links of many callers.
 #[derive(Debug)]
-pub(crate) struct Remover<R> {
+pub struct Remover<R> {
     shared: Arc<Shared<R>>,
 }
 
@@ -119,7 +120,7 @@ impl<R> Shared<R> {
 
 impl<R: Remove> Remover<R> {
     /// Nothing waits.
-    pub(crate) fn new(kernel: R) -> Self {
+    pub fn new(kernel: R) -> Self {
         Self {
             shared: Arc::new(Shared {
                 kernel,
@@ -134,7 +135,7 @@ impl<R: Remove> Remover<R> {
     ///
     /// # Errors
     /// When one of them cannot be removed, the first. The links of others are no matter of this caller.
-    pub(crate) async fn remove(&self, names: Vec<String>, tcx: bool) -> Result<Vec<bool>, Error> {
+    pub async fn remove(&self, names: Vec<String>, tcx: bool) -> Result<Vec<bool>, Error> {
         let (done, removed) = oneshot::channel();
         let is_full = {
             let mut state = self.shared.state();

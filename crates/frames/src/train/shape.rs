@@ -29,16 +29,20 @@ const DF: u16 = 0x4000;
 
 /// Protocol of a train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// UDP.
     Udp,
+    /// TCP.
     Tcp,
 }
 
 /// Kinds of trains that a device takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kinds {
-    pub(crate) udp: bool,
-    pub(crate) tcp: bool,
+pub struct Kinds {
+    /// Trains of UDP.
+    pub udp: bool,
+    /// Trains of TCP.
+    pub tcp: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
