@@ -231,6 +231,9 @@ impl AfXdp {
         let Some(path) = &record.socket_path else {
             return Ok(());
         };
+        // For everybody to pass: who connects is asked for his namespace. If this fails the next step
+        // says so.
+        let _ = fs::create_dir_all(&self.directory);
         let ifname = record.key.ifname.to_string();
         let failed = |ifname: &str| {
             let ifname = ifname.to_owned();

@@ -93,10 +93,6 @@ fn directory(one: &Path) -> io::Result<()> {
         .recursive(true)
         .mode(ALL_MODE)
         .create(one)?;
-    // Earlier agents made one of them for everybody.
-    if let Some(all) = one.parent() {
-        fs::set_permissions(all, Permissions::from_mode(ALL_MODE))?;
-    }
     // Not by the mode it is made with, which the umask limits.
     fs::set_permissions(one, Permissions::from_mode(ONE_MODE))
 }
@@ -168,12 +164,10 @@ mod tests {
         fs::write(&outside, "").unwrap();
         fs::set_permissions(&outside, Permissions::from_mode(0o600)).unwrap();
         fs::create_dir_all(&one).unwrap();
-        fs::set_permissions(run.path().join("all"), Permissions::from_mode(0o755)).unwrap();
         symlink(&outside, one.join("memif.sock")).unwrap();
         let path = one.join("memif.sock");
         let _socket = publish(&path, SOCKET_MODE, listen).unwrap();
         let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
-        assert_eq!(mode(&run.path().join("all")), 0o700, "whoever made it");
         assert!(fs::symlink_metadata(&path).unwrap().file_type().is_socket());
         assert_eq!((mode(&path), mode(&one)), (0o666, 0o1777));
         assert_eq!(mode(&outside), 0o600, "nothing was done to it");
