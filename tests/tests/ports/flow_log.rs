@@ -241,14 +241,15 @@ fn is_blocked(node: &Node) -> bool {
 #[test]
 fn a_reader_of_stdout_that_does_not_read_costs_lines_and_a_bounded_number_of_ports() {
     let node = testbed::node!();
+    // Before: what pods send when they come must not block a write until both are sampled.
+    let pods = ["one", "two"].map(|name| node.pod(name));
+    let [one, two] = [&pods[0], &pods[1]].map(|pod| pod.attach("blue", "net1"));
     node.terminate();
     let (_unread, mut stdout) = std::io::pipe().expect("a pipe");
     // As large as a pipe is.
     stdout.write_all(&[b'.'; 65_536]).expect("filled");
     let on = ["--flow-log", "-", "--flow-sample", "1"];
     node.start_agent_writing_to(stdout, &[&on[..], &["--flow-interval", "1"]].concat());
-    let pods = ["one", "two"].map(|name| node.pod(name));
-    let [one, two] = [&pods[0], &pods[1]].map(|pod| pod.attach("blue", "net1"));
     FlowLog::wait_for_ports(&node, 2);
     send(&one, &two, 1);
     wait::until_true("a write to block", || is_blocked(&node));
