@@ -421,7 +421,6 @@ fn connections_to_the_last_gateway_that_is_gone_leave_the_node_by_no_other_way()
         });
         assert!(!leaked.into_inner(), "a datagram left by the default route");
     }
-    proof::of!("ATT-18c");
 }
 
 /// IPVS has them on a link of the node, without sockets.
