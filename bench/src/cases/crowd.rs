@@ -280,16 +280,24 @@ fn all(plugin: &Plugin, command: &str, pods: &[Sandbox], at_once: usize) -> Resu
                 })
             })
             .collect();
-        for worker in workers {
-            match worker.join() {
-                Ok(done) => done?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        Ok::<_, anyhow::Error>(())
+        join(workers)
     })?;
     Ok(Calls {
         all: started.elapsed(),
         times: times.into_inner().unwrap_or_default(),
     })
+}
+
+/// Waits for all workers; returns the first failure.
+///
+/// # Panics
+/// As a worker did.
+pub(super) fn join(workers: Vec<thread::ScopedJoinHandle<'_, Result<()>>>) -> Result<()> {
+    for worker in workers {
+        match worker.join() {
+            Ok(done) => done?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+    Ok(())
 }

@@ -6,6 +6,7 @@ use std::thread;
 use anyhow::Result;
 use tempfile::TempDir;
 
+use super::crowd;
 use crate::plugin::Plugin;
 use crate::sandbox::Sandbox;
 
@@ -49,13 +50,7 @@ pub(super) fn fill(
                 })
             })
             .collect();
-        for worker in workers {
-            match worker.join() {
-                Ok(done) => done?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        Ok::<_, anyhow::Error>(())
+        crowd::join(workers)
     })?;
     Ok(pods)
 }
