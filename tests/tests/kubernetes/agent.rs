@@ -192,10 +192,11 @@ fn kinds_that_are_defined_later_are_picked_up() {
         ],
     );
     let sandbox = s.node.pod("c1");
-    wait::until_true("the network to be known", || {
-        let refused = s.add(&sandbox, "web", &uid).fails_with(7);
-        refused.text().contains("NetworkAttachmentDefinition")
+    let refused = wait::until("the network and its number to be known", || {
+        let refused = s.add(&sandbox, "web", &uid);
+        Some(refused).filter(|it| it.text().contains("NetworkAttachmentDefinition"))
     });
+    refused.fails_with(7);
     agent_scene::apply_file(server, "crds/network-attachment-definitions.yaml");
     s.kubectl(&[
         "wait",

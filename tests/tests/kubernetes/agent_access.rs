@@ -130,7 +130,7 @@ fn att_07a_a_direct_configuration_is_asked_about() {
     let refused = wait::until("the agent to know of the network", || {
         let outcome = call(&sandbox, "ADD", &conf, &args).run();
         assert!(!outcome.success, "{outcome}");
-        Some(outcome.error()).filter(|failure| !failure.msg.contains("does not exist"))
+        Some(outcome.error()).filter(|failure| failure.msg.contains("may not use"))
     });
     assert_eq!(refused.code, 7);
     refused.names(&["may not use", &network, "system:serviceaccount"]);

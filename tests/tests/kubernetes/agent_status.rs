@@ -184,7 +184,8 @@ fn a_refused_pod_has_an_event_that_says_why() {
         || matches!(s.events("missing").as_slice(), [(kind, _, _, 3)] if kind == "Warning"),
     );
     wait::until_true("the agent to know of the network", || {
-        s.add(&sandbox, "off", &off).error().code == 11
+        let failure = s.add(&sandbox, "off", &off).error();
+        failure.code == 11 && failure.msg.contains("disabled")
     });
     s.wait_event(
         "off",
