@@ -194,7 +194,7 @@ fn kinds_that_are_defined_later_are_picked_up() {
     let sandbox = s.node.pod("c1");
     let refused = wait::until("the network and its number to be known", || {
         let refused = s.add(&sandbox, "web", &uid);
-        Some(refused).filter(|it| it.text().contains("NetworkAttachmentDefinition"))
+        Some(refused).filter(|it| it.stdout.contains("NetworkAttachmentDefinition"))
     });
     refused.fails_with(7);
     agent_scene::apply_file(server, "crds/network-attachment-definitions.yaml");
