@@ -39,6 +39,7 @@ pub mod devices;
 pub mod door;
 pub mod error;
 pub mod explain;
+pub mod heap;
 pub mod install;
 pub mod kube;
 pub mod lease;

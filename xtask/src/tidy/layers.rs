@@ -276,7 +276,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ),
     ("kube-core", &["addresses", "api"]),
     ("kube-derive", &["api"]),
-    ("libc", &[]),
+    ("libc", &["agent"]),
     ("netlink-*", &["netdev"]),
     ("nix", &["agent", "datapath", "netdev", "uswitch"]),
     ("notify", &["agent", "reach", "world"]),

@@ -13,7 +13,7 @@ use super::size;
 /// A module uses those of lower floors; those of one floor do not use each other.
 const FLOORS: [&[&str]; 13] = [
     // Names of files of the node.
-    &["lease", "places"],
+    &["heap", "lease", "places"],
     // Which devices of Kubernetes pods have.
     &["devices"],
     // This node's view of the API server.
