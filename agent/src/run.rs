@@ -38,6 +38,7 @@ use crate::cli::RunOptions;
 use crate::device_plugin;
 use crate::devices::Devices;
 use crate::error::AgentError;
+use crate::heap;
 use crate::install::Install;
 use crate::kube::{self, Cluster};
 use crate::lease::RestartLease;
@@ -45,9 +46,11 @@ use crate::node::{Node, Parts};
 use crate::{admin, recover};
 use crate::{door, tombstone};
 
+mod aside;
 mod error;
 mod samples;
 
+use self::aside::Aside;
 pub use self::error::RunError;
 
 /// Time to the next attempt at tables that the kernel refused.
@@ -65,6 +68,7 @@ pub fn run(options: RunOptions) -> Result<(), Box<dyn std::error::Error>> {
     if let Some(directory) = options.pause_in.clone() {
         failpoint::pause_in(directory);
     }
+    heap::limit_arenas();
     // Before Linux 5.11 maps are locked memory.
     let unlimited = Rlimit {
         current: None,
@@ -396,10 +400,9 @@ async fn background(
     flow_log: Option<&FlowLog>,
 ) -> RunError {
     let stopped = |what, why: String| RunError::Stopped { what, why };
-    // On a task of its own: it waits for the tables' lock, and the rest here, signals too, would wait with it.
-    let reach = {
-        let node = Arc::clone(node);
-        tokio::spawn(async move { node.reach.work().await })
+    let mut reach = match Aside::run(Arc::clone(node)) {
+        Ok(reach) => reach,
+        Err(source) => return RunError::Runtime { source },
     };
     tokio::select! {
         () = FlowLog::follow(flow_log, node) => stopped("following ports for the flow log", "it ended".into()),
@@ -407,9 +410,9 @@ async fn background(
         () = audits(node) => stopped("the audit", "it ended".into()),
         () = keep_lease(node) => stopped("keeping the lease", "it ended".into()),
         end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),
-        end = reach => match end {
-            Ok(end) => stopped(end.what, end.why),
-            Err(died) => stopped("following the node's network", died.to_string()),
+        end = reach.ended() => match end {
+            Some(end) => stopped(end.what, end.why),
+            None => stopped("following the paths to other nodes", "its thread died".into()),
         },
         () = follow_members(node) => stopped("following members on other nodes", "it ended".into()),
         () = node.ports.keep_switch() => stopped("watching the switch", "it ended".into()),
