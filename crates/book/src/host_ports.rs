@@ -132,7 +132,7 @@ impl Ledger {
                 max: HOST_PORTS_OF_POD,
             });
         }
-        let records = self.entries().map(|entry| &entry.record);
+        let records = self.with_host_ports();
         let records = records.filter(|record| record.network.name == network);
         let held: usize = records.map(|record| record.host_ports.len()).sum();
         if !wanted.is_empty() && held + wanted.len() > HOST_PORTS_OF_NETWORK {
@@ -159,7 +159,7 @@ impl Ledger {
         if wanted.is_empty() {
             return Ok(());
         }
-        let held = || self.entries().map(|entry| &entry.record);
+        let held = || self.with_host_ports();
         let count: usize = held().map(|record| record.host_ports.len()).sum();
         if count + wanted.len() > HOST_PORTS_MAX {
             return Err(BookError::NoHostPort {

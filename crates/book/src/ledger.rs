@@ -17,6 +17,7 @@ use crate::host_ports;
 use crate::record::{Attachment, Decision, DefaultRoutes, HostEnd, Lease, NetworkFacts, State};
 
 mod choose;
+mod found;
 mod free;
 mod restored;
 mod share;
@@ -25,6 +26,7 @@ mod wanted;
 
 pub use choose::pools;
 use choose::{allocator, choose_mac};
+use found::Found;
 pub use share::{Reserved, Share};
 pub use wanted::Wanted;
 
@@ -80,6 +82,7 @@ pub struct Ledger {
     generations: u64,
     entries: BTreeMap<AttachmentKey, Entry>,
     usage: BTreeMap<u32, Usage>,
+    found: Found,
     ids: BTreeMap<String, u32>,
     ports: BTreeSet<u16>,
     /// The rest of the ports there can be.
@@ -105,6 +108,7 @@ impl Ledger {
             generations: 0,
             entries: BTreeMap::new(),
             usage: BTreeMap::new(),
+            found: Found::default(),
             ids: BTreeMap::new(),
             ports: BTreeSet::new(),
             free_ports: (0..max_ports).collect(),
@@ -188,6 +192,12 @@ impl Ledger {
     pub fn networks(&self) -> impl Iterator<Item = &NetworkFacts> {
         let facts = self.usage.values().flat_map(|usage| &usage.facts);
         facts.map(|(facts, _)| facts)
+    }
+
+    /// True when a live attachment is on a network with tunnels to other nodes.
+    pub fn has_tunnelled(&self) -> bool {
+        let mut tunnelled = self.networks().filter(|facts| facts.spans_nodes());
+        tunnelled.any(|facts| self.live_on(facts.id).any(|it| it.network.spans_nodes()))
     }
 
     /// The number of a network, if it has one.
@@ -352,7 +362,9 @@ impl Ledger {
     pub fn set_live(&mut self, record: &Attachment) {
         self.set_shaping(record);
         if let Some(entry) = self.entries.get_mut(&record.key) {
+            self.found.remove(&entry.record);
             entry.record.host = record.host.clone();
+            self.found.insert(&entry.record);
             entry.live = true;
             self.tell();
         }
@@ -361,9 +373,11 @@ impl Ledger {
     /// The attachment has these limits and queues now.
     pub fn set_shaping(&mut self, record: &Attachment) {
         if let Some(entry) = self.entries.get_mut(&record.key) {
+            self.found.remove(&entry.record);
             entry.record.limits = record.limits;
             entry.record.queued = record.queued;
             entry.record.shaper = record.shaper;
+            self.found.insert(&entry.record);
         }
     }
 
@@ -383,25 +397,35 @@ impl Ledger {
 
     /// The live attachment whose host end, or an end of whose shaper, has this index.
     pub fn on_link(&self, ifindex: u32) -> Option<AttachmentKey> {
-        let mut live = self.entries().filter(|entry| entry.live);
-        let found = live.find(|entry| {
-            let shaper = entry.record.shaper;
-            entry.record.host.ifindex == ifindex
-                || shaper.is_some_and(|shaper| [shaper.near, shaper.far].contains(&ifindex))
-        })?;
-        Some(found.record.key.clone())
+        Some(self.live_with_link(ifindex).next()?.key.clone())
     }
 
     /// Notes that the host end with this index is gone.
     ///
     /// The datapath shall not know its attachment any more. Returns that attachment, if there was one.
     pub fn lose_link(&mut self, ifindex: u32) -> Option<Attachment> {
-        let mut entries = self.entries.values_mut();
-        let lost = entries.find(|entry| entry.live && entry.record.host.ifindex == ifindex)?;
-        lost.live = false;
-        let lost = lost.record.clone();
+        let lost = {
+            let mut live = self.live_with_link(ifindex);
+            live.find(|it| it.host.ifindex == ifindex)?.clone()
+        };
+        self.entries.get_mut(&lost.key)?.live = false;
         self.tell();
         Some(lost)
+    }
+
+    fn live_with_link(&self, ifindex: u32) -> impl Iterator<Item = &Attachment> {
+        let keys = self.found.on_link(ifindex);
+        let entries = keys.filter_map(|key| self.entries.get(key));
+        entries
+            .filter(|entry| entry.live)
+            .map(|entry| &entry.record)
+    }
+
+    /// The attachments that ports of the node lead to, in whatever state.
+    pub fn with_host_ports(&self) -> impl Iterator<Item = &Attachment> {
+        let keys = self.found.with_host_ports();
+        keys.filter_map(|key| self.entries.get(key))
+            .map(|entry| &entry.record)
     }
 
     /// Notes that an answer with this attachment goes out.
@@ -448,6 +472,7 @@ impl Ledger {
             return;
         };
         let record = entry.record;
+        self.found.remove(&record);
         self.ports.remove(&record.port_id);
         if record.port_id < self.max_ports {
             self.free_ports.insert(record.port_id);
@@ -479,6 +504,10 @@ impl Ledger {
         }
         self.ports.insert(record.port_id);
         self.free_ports.remove(&record.port_id);
+        if let Some(before) = self.entries.get(&record.key) {
+            self.found.remove(&before.record);
+        }
+        self.found.insert(&record);
         let since = std::time::Instant::now();
         self.generations += 1;
         let generation = self.generations;

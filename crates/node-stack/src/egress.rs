@@ -250,7 +250,7 @@ impl Egress {
 
     fn planned(&self, ledger: &Ledger) -> BTreeMap<u32, GatewayPlan> {
         let mut plans: BTreeMap<u32, GatewayPlan> = BTreeMap::new();
-        for facts in ledger.entries().map(|entry| &entry.record.network) {
+        for facts in ledger.networks() {
             if facts.egress {
                 let plan = plans.entry(facts.id);
                 plan.or_insert_with(|| self.bare_plan(facts.id))

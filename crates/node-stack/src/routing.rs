@@ -278,8 +278,11 @@ impl NodeRouting {
     /// Routes and masquerading are those of one network. They stay with the pods that have them.
     fn other_pods(&self, wanted: &str) -> Option<(String, String)> {
         let ledger = self.book.ledger();
-        let mut records = ledger.entries().map(|entry| &entry.record);
-        let other = records.find(|it| it.network.by_node && it.network.name != wanted)?;
+        let mut routed = ledger.networks().filter(|it| it.by_node);
+        let other = routed.find(|it| it.name != wanted)?;
+        let other = ledger
+            .entries_on(other.id)
+            .find(|it| it.network == *other)?;
         let holder = match &other.pod {
             Some(pod) => format!("{}/{}", pod.namespace, pod.name),
             None => other.key.to_string(),
@@ -302,11 +305,7 @@ impl NodeRouting {
 
     /// The last pod of such a network is gone, and so is the network.
     async fn stop(&self) {
-        let in_use = self
-            .book
-            .ledger()
-            .entries()
-            .any(|entry| entry.record.network.by_node);
+        let in_use = self.book.ledger().networks().any(|facts| facts.by_node);
         let done = self.state().plan == Some(RoutingPlan::default());
         if in_use || done {
             return;

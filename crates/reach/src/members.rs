@@ -13,7 +13,7 @@ use api::{
 };
 use book::Book;
 use book::ledger::Ledger;
-use book::record::{Attachment, NetworkFacts};
+use book::record::NetworkFacts;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use tables::remotes::{Remotes, Served};
@@ -44,8 +44,15 @@ pub struct OnNetwork {
 /// Members that this node has of networks that span nodes, by network name.
 pub fn of(ledger: &Ledger) -> BTreeMap<String, OnNetwork> {
     let mut networks: BTreeMap<String, OnNetwork> = BTreeMap::new();
-    let live = ledger.entries().filter(|entry| entry.live);
-    for record in live.map(|entry| &entry.record).filter(|it| spans(it)) {
+    let numbers: BTreeSet<u32> = ledger
+        .networks()
+        .filter(|it| spans(it))
+        .map(|it| it.id)
+        .collect();
+    let live = numbers
+        .into_iter()
+        .flat_map(|number| ledger.live_on(number));
+    for record in live.filter(|it| spans(&it.network)) {
         let Some(id) = NetworkId::new(record.network.id) else {
             continue;
         };
@@ -68,8 +75,8 @@ pub fn of(ledger: &Ledger) -> BTreeMap<String, OnNetwork> {
 /// The networks that have attachments here, in whatever state.
 pub fn served(ledger: &Ledger, world: &World) -> BTreeMap<String, Served> {
     let mut served: BTreeMap<String, Served> = BTreeMap::new();
-    for network in ledger.entries().map(|entry| &entry.record.network) {
-        // Attachments agree on the rest, and there may be thousands.
+    for network in ledger.networks() {
+        // They agree on the rest.
         let Some(facts) = served.get_mut(&network.name) else {
             let facts = Served {
                 id: network.id,
@@ -102,13 +109,8 @@ pub fn served(ledger: &Ledger, world: &World) -> BTreeMap<String, Served> {
 
 /// Names of those of them that span nodes.
 pub fn spanning(ledger: &Ledger) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for record in ledger.entries().map(|entry| &entry.record) {
-        if spans(record) && !names.contains(&record.network.name) {
-            names.insert(record.network.name.clone());
-        }
-    }
-    names
+    let spanning = ledger.networks().filter(|it| spans(it));
+    spanning.map(|it| it.name.clone()).collect()
 }
 
 /// The members of this node and those that other nodes name.
@@ -154,8 +156,8 @@ impl Membership {
     }
 }
 
-fn spans(record: &Attachment) -> bool {
-    record.network.transport != Transport::Local
+fn spans(network: &NetworkFacts) -> bool {
+    network.transport != Transport::Local
 }
 
 /// Divides the members of a network into slices.

@@ -235,12 +235,7 @@ impl Overlay {
     /// # Errors
     /// When the kernel refuses.
     pub async fn audit(&self) -> Result<(), OverlayError> {
-        let needed = {
-            let ledger = self.book.ledger();
-            let mut entries = ledger.entries();
-            entries.any(|entry| entry.live && entry.record.network.spans_nodes())
-        };
-        if !needed {
+        if !self.book.ledger().has_tunnelled() {
             return Ok(());
         }
         let before = self.device();
@@ -266,12 +261,8 @@ impl Overlay {
     fn reconcile_tunnelled(&self) -> Result<(), OverlayError> {
         let networks: BTreeSet<u32> = {
             let ledger = self.book.ledger();
-            let entries = ledger.entries();
-            let facts = entries.map(|entry| &entry.record.network);
-            facts
-                .filter(|it| it.spans_nodes())
-                .map(|it| it.id)
-                .collect()
+            let facts = ledger.networks().filter(|it| it.spans_nodes());
+            facts.map(|it| it.id).collect()
         };
         for network in networks {
             self.tables.reconcile(network)?;

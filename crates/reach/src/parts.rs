@@ -13,9 +13,7 @@ use crate::uplink_networks::UplinkNetworkError;
 
 impl Members for Reach {
     fn has_tunnelled(&self) -> bool {
-        let ledger = self.book.ledger();
-        let mut entries = ledger.entries();
-        entries.any(|entry| entry.live && entry.record.network.spans_nodes())
+        self.book.ledger().has_tunnelled()
     }
 
     async fn admit_routed(&self, network: &Network) -> Result<(), NotRouting> {

@@ -99,7 +99,7 @@ fn mark_of(key: &impl std::fmt::Display, pod: IpAddr) -> u32 {
 /// Mapped ports of all attachments that stay.
 pub(super) fn mappings(ledger: &Ledger) -> Mappings {
     let mut all = Mappings::new();
-    for record in ledger.entries().map(|entry| &entry.record) {
+    for record in ledger.with_host_ports() {
         // The port of a pod that is being removed leads nowhere.
         if !record.network.egress || record.state == State::Deleting {
             continue;

@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::host_ports::{HostPort, HostProtocol};
+use crate::record::Shaper;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -76,6 +78,23 @@ fn check(ledger: &Ledger) {
     assert_eq!(ledger.len(), records.len());
     let free = (0..MAX_PORTS).find(|port| !ports.contains(port));
     assert_eq!(ledger.free_port(), free);
+    for record in &records {
+        let live = ledger.get(&record.key).is_some_and(|entry| entry.live);
+        let shaper = record.shaper.map(|it| [it.near, it.far]);
+        let links = [record.host.ifindex]
+            .into_iter()
+            .chain(shaper.into_iter().flatten());
+        for link in links.filter(|link| *link != 0) {
+            assert_eq!(ledger.on_link(link).as_ref(), live.then_some(&record.key));
+        }
+    }
+    let links = records.iter().map(|record| {
+        usize::from(record.host.ifindex != 0) + 2 * usize::from(record.shaper.is_some())
+    });
+    assert_eq!(ledger.found.count(), links.sum::<usize>(), "and no others");
+    let mapped: Vec<_> = ledger.with_host_ports().map(|it| &it.key).collect();
+    let with_ports = records.iter().filter(|it| !it.host_ports.is_empty());
+    assert_eq!(mapped, with_ports.map(|it| &it.key).collect::<Vec<_>>());
     let mut facts: Vec<&NetworkFacts> = Vec::new();
     for record in &records {
         if !facts.contains(&&record.network) {
@@ -92,6 +111,33 @@ fn check(ledger: &Ledger) {
 }
 
 const MAX_PORTS: u16 = 12;
+
+/// The record with links that are new at each call, as after a reboot.
+fn placed(record: &Attachment, container: u8) -> Attachment {
+    let first = record.host.ifindex.max(100 + 1000 * u32::from(container)) + 3;
+    Attachment {
+        host: HostEnd {
+            ifindex: first,
+            ..record.host.clone()
+        },
+        shaper: Some(Shaper {
+            near: first + 1,
+            far: first + 2,
+            used: true,
+        }),
+        ..record.clone()
+    }
+}
+
+/// A port of the node that leads to port 80 of a container.
+fn mapped(container: u8) -> HostPort {
+    HostPort {
+        protocol: HostProtocol::Tcp,
+        host_ip: None,
+        host_port: 1000 + u16::from(container),
+        container_port: 80,
+    }
+}
 
 proptest! {
     #[test]
@@ -112,6 +158,9 @@ proptest! {
                     let subnet = if network == 2 { "10.20.0" } else { "10.10.0" };
                     let ip = ip.map(|last| format!("{subnet}.{last}").parse::<IpAddr>().unwrap());
                     wish.ips.0 = ip.into_iter().map(Request::from).collect();
+                    if container % 4 == 0 {
+                        wish.host_ports = vec![mapped(container)];
+                    }
                     wish.mac = mac.map(|last| (MacAddr([2, 0, 0, 0, 0, last]), "the test"));
                     let before = ledger.len();
                     let done = reserve(&mut ledger, &networks[network], wish);
@@ -119,7 +168,11 @@ proptest! {
                 }
                 Step::Advance { container } => {
                     let key = key(&format!("c{container}"), "net1");
-                    ledger.set_state(&key, State::Added, true);
+                    let placed = ledger.get(&key).map(|entry| placed(&entry.record, container));
+                    if let Some(placed) = placed {
+                        ledger.set_live(&placed);
+                        ledger.set_state(&key, State::Added, true);
+                    }
                 }
                 Step::Release { container } => ledger.release(&key(&format!("c{container}"), "net1")),
                 Step::Restart => {
