@@ -203,6 +203,14 @@ impl List {
         self.push(name, sender, frame, Decision::Switch(to.endpoint()), output)
     }
 
+    /// The output has the MAC address of the receiver.
+    fn moves(&mut self, name: &'static str, sender: &'static Pod, frame: Vec<u8>, to: &Pod) {
+        let mut output = frame.clone();
+        output.splice(..to.mac.0.len(), to.mac.0);
+        let decision = Decision::Moved(to.endpoint());
+        self.push(name, sender, frame, decision, Some(output));
+    }
+
     fn routes_v4(
         &mut self,
         name: &'static str,

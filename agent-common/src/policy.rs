@@ -69,7 +69,10 @@ fn stages<F: Frame + ?Sized, T: Tables>(
         other => guard::other(port, tables, other, scratch)?,
     };
     match intent {
-        Intent::Switch => forward::by_mac(port, tables, scratch),
+        Intent::Switch => {
+            let is_ip = matches!(ether_type, ETH_P_IP | ETH_P_IPV6);
+            forward::by_mac(port, tables, scratch, is_ip)
+        }
         Intent::Route => forward::by_ip(frame, port, tables, scratch),
         Intent::AskArp => forward::answer_arp(port, tables, scratch, false),
         Intent::ProbeArp => forward::answer_arp(port, tables, scratch, true),

@@ -72,7 +72,7 @@ fn the_table_has_every_decision_and_every_reason_of_the_policy() {
         assert_eq!(found, !NOT_OF_THE_POLICY.contains(reason), "{reason}");
     }
     let kinds: BTreeSet<_> = all.iter().map(|case| kind(&case.decision)).collect();
-    assert_eq!(kinds.len(), 12, "{kinds:?}");
+    assert_eq!(kinds.len(), 13, "{kinds:?}");
 }
 
 /// Exhaustive, so that a new decision asks for its case.
@@ -81,6 +81,7 @@ fn kind(decision: &Decision) -> &'static str {
         Decision::Drop(_) => "drop",
         Decision::Ignore => "ignore",
         Decision::Switch(_) => "switch",
+        Decision::Moved(_) => "moved",
         Decision::Route(..) => "route",
         Decision::Leave(_) => "leave",
         Decision::Wire => "wire",
@@ -134,7 +135,7 @@ fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError>
         "{:?} of a frame from another MAC",
         decision
     );
-    if let Decision::Switch(to) | Decision::Route(to, _) = decision {
+    if let Decision::Switch(to) | Decision::Moved(to) | Decision::Route(to, _) = decision {
         prop_assert!(
             is_neighbour(sender, &to),
             "{to:?} is no neighbour of {}",
@@ -180,7 +181,7 @@ fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError>
         prop_assert!(
             !matches!(
                 decision,
-                Decision::Switch(_) | Decision::Flood | Decision::Wire
+                Decision::Switch(_) | Decision::Moved(_) | Decision::Flood | Decision::Wire
             ),
             "{decision:?}"
         );

@@ -56,6 +56,7 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
     let done = match act {
         Act::Drop(reason) => return refuse(reason),
         Act::Switch
+        | Act::Moved
         | Act::Route
         | Act::Leave
         | Act::Wire
@@ -102,9 +103,16 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
             maps::jump(skb.ctx, JUMP_FLOOD);
             return refuse(DropReason::NoProgram);
         }
-        Act::Switch => send(skb, port, to, None)?,
+        // One place for all three: what sends is large.
+        Act::Switch | Act::Moved | Act::Leave => {
+            let is_addressed = match act {
+                Act::Moved => skb.swap_in_macs(to.mac, port.mac),
+                Act::Leave => skb.swap_in_macs(to.mac, GATEWAY_MAC),
+                _ => true,
+            };
+            is_addressed && send(skb, port, to, None)?
+        }
         Act::Route => send(skb, port, to, Some(packet.family))?,
-        Act::Leave => skb.swap_in_macs(to.mac, GATEWAY_MAC) && send(skb, port, to, None)?,
         Act::Wire => return refuse(wire::to(skb, None)),
         Act::WireRoute => return refuse(wire::to(skb, Some((to, packet.family)))),
         Act::ArpReply => return refuse(answer(skb, Answer::Arp(to.mac))),

@@ -14,8 +14,12 @@ const MDNS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
 /// More fragments follow.
 const MORE: u16 = 0x2000;
 
+/// The MAC address of a port that is gone.
+const GONE: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 0x99]);
+
 pub(super) fn add(list: &mut List) {
     delivery(list);
+    heirs(list);
     sources(list);
     headers(list);
     fragments(list);
@@ -70,6 +74,31 @@ fn delivery(list: &mut List) {
     list.drops("UDP to another network", a, frame, DropReason::NoEndpoint);
     let frame = Ipv4::new(a.ip4, a.ip4).udp(a.mac, a.mac, (4000, 5000));
     list.drops("UDP to oneself", a, frame, DropReason::Hairpin);
+}
+
+/// Packets to an address that a neighbour remembers at an older MAC address.
+fn heirs(list: &mut List) {
+    let (a, b, c) = (&BLUE_A, &BLUE_B, &BLUE_C);
+    let to = |ip: Ipv4| ip.udp(GONE, a.mac, (4000, 5000));
+    list.moves("UDP to an address that has moved", a, to(a_to_b()), b);
+    let further = Ipv4::new(a.ip4, c.further_v4());
+    list.moves("UDP to a second address that has moved", a, to(further), c);
+    let ping = a_to_b().icmp(RED_D.mac, a.mac, 8, 0);
+    list.moves("a ping at a MAC address of another network", a, ping, b);
+    for (name, address) in [
+        (
+            "UDP to a free address at no port",
+            Ipv4Addr::new(10, 10, 0, 99),
+        ),
+        ("UDP to oneself at no port", a.ip4),
+        ("UDP to another network at no port", RED_D.ip4),
+    ] {
+        let frame = to(Ipv4::new(a.ip4, address));
+        list.drops(name, a, frame, DropReason::NoEndpoint);
+    }
+    let stolen = Ipv4::new(c.ip4, b.ip4).udp(GONE, a.mac, (4000, 5000));
+    let name = "UDP from a neighbour's address to one that has moved";
+    list.drops(name, a, stolen, DropReason::SpoofedIp);
 }
 
 fn sources(list: &mut List) {

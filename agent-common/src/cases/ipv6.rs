@@ -75,6 +75,8 @@ fn delivery(list: &mut List) {
         frame,
         &RED_D,
     );
+    let frame = a_to_b().udp(RED_D.mac, a.mac, (4000, 5000));
+    list.moves("UDP to an IPv6 address that has moved", a, frame, b);
     let bare = a_to_b().frame(b.mac, a.mac, IPPROTO_NONE, &[]);
     list.switches("IPv6 without a payload", a, bare, b);
 }

@@ -17,6 +17,8 @@ pub enum Decision {
     Ignore,
     /// Deliver as it is.
     Switch(Endpoint),
+    /// Deliver with the MAC address of this endpoint, which has the IP address by now.
+    Moved(Endpoint),
     /// Deliver with new MAC addresses and a hop less.
     Route(Endpoint, Family),
     /// Deliver to the network's way out with new MAC addresses; it counts the hop.
@@ -52,6 +54,8 @@ pub enum Act {
     Ignore,
     /// Deliver to [`Scratch::to`] as it is.
     Switch,
+    /// Deliver there with its MAC address in place of one that no port has.
+    Moved,
     /// Deliver there with new MAC addresses and a hop less.
     Route,
     /// Deliver there, to the network's way out, with new MAC addresses.
@@ -83,6 +87,7 @@ impl Act {
             Self::Drop(reason) => Decision::Drop(reason),
             Self::Ignore => Decision::Ignore,
             Self::Switch => Decision::Switch(to),
+            Self::Moved => Decision::Moved(to),
             Self::Route => Decision::Route(to, packet.family),
             Self::Leave => Decision::Leave(to),
             Self::Node => Decision::Node,
@@ -102,7 +107,7 @@ impl Act {
     #[inline(always)]
     pub const fn leaves_the_kernel(self, scratch: &Scratch) -> bool {
         match self {
-            Self::Switch | Self::Route => {
+            Self::Switch | Self::Moved | Self::Route => {
                 scratch.to.flags & (ENDPOINT_NO_PEER | ENDPOINT_REMOTE) != 0
             }
             Self::Wire | Self::WireRoute | Self::Flood => true,

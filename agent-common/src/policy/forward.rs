@@ -14,10 +14,18 @@ use crate::port::{PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_NODE, PORT_OUTSIDE, PO
 
 /// Looks up the receiver by its MAC address, and forwards there.
 ///
+/// A neighbour may remember the MAC address of a pod that is gone. An IP packet to one that no port has is for the
+/// port with its address, so no announcement is needed. The neighbour learns of the new one when it asks again.
+///
 /// # Errors
 /// `Flood`, `Hairpin`, `NoEndpoint`.
 #[inline(always)]
-pub(super) fn by_mac<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratch) -> Step<Act> {
+pub(super) fn by_mac<T: Tables>(
+    port: &Port,
+    tables: &T,
+    scratch: &mut Scratch,
+    is_ip: bool,
+) -> Step<Act> {
     if resolve::station(port, tables, scratch)? {
         if scratch.to.port_id == port.port_id {
             return drop(DropReason::Hairpin);
@@ -26,6 +34,9 @@ pub(super) fn by_mac<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratch) 
     }
     if port.flags & PORT_WIRE != 0 {
         return Ok(Act::Wire);
+    }
+    if is_ip && resolve::heir(port, tables, scratch) {
+        return Ok(Act::Moved);
     }
     drop(DropReason::NoEndpoint)
 }
@@ -209,7 +220,7 @@ pub(super) fn answer_arp<T: Tables>(
         return Ok(Act::ArpReply);
     }
     if port.flags & PORT_WIRE != 0 {
-        return by_mac(port, tables, scratch);
+        return by_mac(port, tables, scratch, false);
     }
     drop(DropReason::NoEndpoint)
 }
@@ -238,7 +249,7 @@ pub(super) fn answer_nd<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratc
         return Ok(Act::NdReply);
     }
     if port.flags & (PORT_ANY_IP | PORT_WIRE) != 0 {
-        return by_mac(port, tables, scratch);
+        return by_mac(port, tables, scratch, false);
     }
     if scratch.target.same(&port.link_local) {
         return Ok(Act::Ignore);

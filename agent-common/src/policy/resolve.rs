@@ -5,7 +5,7 @@ use super::scratch::Scratch;
 use super::tables::Tables;
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::drop::DropReason;
-use crate::endpoint::{ENDPOINT_OUTSIDE, Endpoint};
+use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_WIRE, Endpoint};
 use crate::port::Port;
 
 /// Looks up the receiver of a frame on an L2 network; false when there is none.
@@ -36,6 +36,16 @@ pub(super) fn endpoint<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratch
     }
     let found = holder(port, tables, &scratch.packet.destination);
     Ok(keep(found, &mut scratch.to))
+}
+
+/// Looks up another port by the packet's address; false when there is none.
+#[inline(always)]
+pub(super) fn heir<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratch) -> bool {
+    let found = holder(port, tables, &scratch.packet.destination);
+    let no_port = ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE | ENDPOINT_WIRE;
+    keep(found, &mut scratch.to)
+        && scratch.to.flags & no_port == 0
+        && scratch.to.port_id != port.port_id
 }
 
 /// Looks up the endpoint with [`Scratch::target`]; false when there is none.

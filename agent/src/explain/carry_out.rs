@@ -69,6 +69,17 @@ impl Departure<'_> {
                 self.story.step("policy", "a member", "switch: as it is");
                 self.deliver(&endpoint, port, frame).await
             }
+            Decision::Moved(endpoint) => {
+                let found = "no port with this MAC address, and a member with the IP address";
+                self.story
+                    .step("policy", found, "switch: with the member's MAC address");
+                let macs = Macs {
+                    to: endpoint.mac,
+                    from: port.mac,
+                };
+                let moved = frame::addressed(frame, macs);
+                self.deliver(&endpoint, port, &moved).await
+            }
             Decision::Route(endpoint, _) => {
                 let found = "a member, behind the gateway";
                 self.story

@@ -241,6 +241,7 @@ impl Departure<'_> {
             Decision::Drop(_)
             | Decision::Ignore
             | Decision::Switch(_)
+            | Decision::Moved(_)
             | Decision::Route(..)
             | Decision::Leave(_)
             | Decision::WireRoute(..)
@@ -333,6 +334,7 @@ fn is_none(ip: &Ip16) -> bool {
 pub(super) const fn is_forwarded(decision: Decision) -> bool {
     match decision {
         Decision::Switch(_)
+        | Decision::Moved(_)
         | Decision::Route(..)
         | Decision::Leave(_)
         | Decision::Wire

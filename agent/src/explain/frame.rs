@@ -133,15 +133,21 @@ pub(super) fn packet(
     }
 }
 
-/// Frame that a router forwards: its own MAC addresses and a hop less.
-///
-/// Other fields but the checksum of IPv4 stay as they are.
-pub(super) fn routed(frame: &[u8], macs: Macs) -> Vec<u8> {
+/// Frame with other MAC addresses.
+pub(super) fn addressed(frame: &[u8], macs: Macs) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let addresses = macs.to.0.into_iter().chain(macs.from.0);
     for (byte, new) in frame.iter_mut().zip(addresses) {
         *byte = new;
     }
+    frame
+}
+
+/// Frame that a router forwards: its own MAC addresses and a hop less.
+///
+/// Other fields but the checksum of IPv4 stay as they are.
+pub(super) fn routed(frame: &[u8], macs: Macs) -> Vec<u8> {
+    let mut frame = addressed(frame, macs);
     let is_v4 = frame.get(12..14) == Some(&ETH_P_IP.to_be_bytes());
     let at = if is_v4 { ETH_HLEN + 8 } else { ETH_HLEN + 7 };
     if let Some(hops) = frame.get_mut(at) {

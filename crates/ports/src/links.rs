@@ -222,11 +222,17 @@ pub(super) fn pod_end(record: &Attachment) -> PodEnd {
             }
         })
         .collect();
-    // Neighbours that knew the address at another MAC address learn of the new one at once.
-    end.sysctls = vec![Sysctl::v4("arp_notify", "1")];
+    // Neighbours that knew the address at another MAC address learn of the new one at once, where the datapath
+    // does not: a frame to all costs a copy for each port.
+    let announced = record.network.addressless() || record.network.transport.has_uplink();
+    if announced {
+        end.sysctls.push(Sysctl::v4("arp_notify", "1"));
+    }
     if v6 || record.network.addressless() {
         end.sysctls.push(Sysctl::v6("disable_ipv6", "0"));
-        end.sysctls.push(Sysctl::v6("ndisc_notify", "1"));
+        if announced {
+            end.sysctls.push(Sysctl::v6("ndisc_notify", "1"));
+        }
         end.sysctls.push(Sysctl::v6("accept_ra", "0"));
     }
     end

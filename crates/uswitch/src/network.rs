@@ -129,6 +129,7 @@ impl Network {
             }),
             Decision::Drop(_)
             | Decision::Ignore
+            | Decision::Moved(_)
             | Decision::Leave(_)
             | Decision::Node
             | Decision::Wire

@@ -154,6 +154,56 @@ fn arp_for_a_neighbour_is_answered() {
     scene.close();
 }
 
+/// Packets to the MAC address of an earlier pod reach the holder of the address.
+///
+/// No other pod has them. Addresses are not announced: a frame to all costs a copy for each port.
+#[test]
+fn an_address_is_reached_at_the_mac_address_of_a_pod_that_is_gone() {
+    let node = testbed::node!();
+    let scene = Scene::set(&node, "blue", "red");
+    let gone = MacAddr([0x02, 0, 0, 0, 0, 0x99]);
+    let (alice, bob) = (scene.alice.tap(), scene.bob.tap());
+    let outside = Watch::over(&node, &[&scene.other]);
+    let (me, to) = (&scene.mallory, &scene.alice);
+    for packet in [
+        (IP, udp4(me.v4(), to.v4(), (5000, 9), &marker())),
+        (IPV6, udp6(me.v6(), to.v6(), (5000, 9), &marker())),
+    ] {
+        let (ether_type, packet) = packet;
+        scene.tap.send(&scene.to(gone, ether_type, &packet));
+        let frame = alice.wait("the packet", |frame| contains(frame, &packet));
+        assert_eq!(frame.get(0..6), Some(to.mac.0.as_slice()));
+        assert_eq!(frame.get(6..12), Some(me.mac.0.as_slice()));
+        assert_eq!(bob.count(&packet), 0, "another pod had it");
+        outside.assert_unseen("the packet", &packet);
+    }
+    scene.close();
+}
+
+/// A new pod sends nothing to the ports of its network, which may be thousands.
+#[test]
+fn a_new_pod_is_not_announced_to_its_neighbours() {
+    let node = testbed::node!();
+    let scene = Scene::set(&node, "blue", "red");
+    let alice = scene.alice.tap();
+    let pod = node.pod("new");
+    let new = pod.attach("blue", "net1");
+    // An honest frame after it: what is there by then is all there will be.
+    let mark = marker();
+    let packet = udp4(scene.bob.v4(), scene.alice.v4(), (5000, 9), &mark);
+    let frame = ethernet(scene.alice.mac, scene.bob.mac, IP, &packet);
+    scene.bob.tap().send(&frame);
+    let announced = Cell::new(false);
+    alice.wait("the frame after it", |frame| {
+        let is_arp = frame.get(12..14) == Some(&[0x08, 0x06]);
+        announced.set(announced.get() || is_arp && frame.get(6..12) == Some(new.mac.0.as_slice()));
+        contains(frame, &mark)
+    });
+    assert!(!announced.get(), "Alice got an ARP frame of the new pod");
+    pod.detach("blue", "net1");
+    scene.close();
+}
+
 /// Any EtherType is carried on an L2 network: it is Ethernet.
 #[test]
 fn an_l2_network_carries_any_ether_type() {

@@ -80,7 +80,10 @@ impl Counted {
                 port(sender, |port| &mut port.from_pod, length);
             }
             Decision::Flood => port(sender, |port| &mut port.flooded, length),
-            Decision::Switch(to) | Decision::Route(to, _) | Decision::Leave(to) => {
+            Decision::Switch(to)
+            | Decision::Moved(to)
+            | Decision::Route(to, _)
+            | Decision::Leave(to) => {
                 port(sender, |port| &mut port.from_pod, length);
                 let found = PODS.iter().find(|pod| pod.port_id == to.port_id);
                 port(

@@ -117,7 +117,7 @@ fn an_attached_interface_has_one_filter_however_often_it_is_attached() {
                 .expect("a pinned program");
             assert_eq!(filters[0].program, Some(dispatcher));
         }
-        assert_eq!(hook.kind(LOOPBACK), HookKind::Clsact);
+        assert_eq!(hook.kind(LOOPBACK), HookKind::Filter);
         assert!(scratch.pins().linked().expect("pins").is_empty());
         assert!(hook.tcx_programs("lo").expect("an interface").is_empty());
     });
@@ -161,7 +161,7 @@ fn a_promoted_interface_has_a_pinned_link_where_the_kernel_has_links() {
             );
         }
         hook.forget(LOOPBACK).expect("what is there or not");
-        assert_eq!(hook.kind(LOOPBACK), HookKind::Clsact);
+        assert_eq!(hook.kind(LOOPBACK), HookKind::Filter);
         assert!(scratch.pins().linked().expect("pins").is_empty());
     });
 }

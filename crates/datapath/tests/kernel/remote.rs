@@ -42,7 +42,8 @@ fn address(text: &str) -> Ip16 {
 fn deliveries(datapath: &mut Datapath, here: &Pod, far: &Pod, verdict: u32) -> u64 {
     let mut ran = 0;
     for case in cases::all() {
-        let (Decision::Switch(to) | Decision::Route(to, _)) = case.decision else {
+        let (Decision::Switch(to) | Decision::Moved(to) | Decision::Route(to, _)) = case.decision
+        else {
             continue;
         };
         if *case.sender != *here || to != far.endpoint() || case.beyond_test_run().is_some() {

@@ -181,6 +181,7 @@ pub(crate) const fn verdict_of(decision: Decision) -> u32 {
         Decision::Drop(_) | Decision::Ignore | Decision::Flood => SHOT,
         Decision::Node => OK,
         Decision::Switch(_)
+        | Decision::Moved(_)
         | Decision::Route(..)
         | Decision::Leave(_)
         | Decision::Wire

@@ -20,6 +20,7 @@ fn is_forwarded(case: &Case) -> bool {
     matches!(
         case.decision,
         Decision::Switch(_)
+            | Decision::Moved(_)
             | Decision::Route(..)
             | Decision::Leave(_)
             | Decision::Wire
