@@ -148,7 +148,7 @@ pub struct RunOptions {
     /// A change moves the datapath to new maps without a loss.
     #[arg(long, env = "PODNET_MAX_PORTS", default_value_t = 4096, value_parser = clap::value_parser!(u16).range(1..=32768))]
     pub max_ports: u16,
-    /// Age in seconds at which a port's clsact filter gets a TCX link in front of it
+    /// Age in seconds at which a port's TC filter gets a TCX link in front of it
     ///
     /// The kernel needs TCX for it. Where the agent may not write `/sys/kernel/rcu_expedited`, the
     /// removal of a pod with one takes the kernel some 13 ms longer.

@@ -386,9 +386,9 @@ pub fn explain(node: &Node, request: &ExplainRequest) -> Result<Value, AgentErro
             let mut decisions = record.decisions.clone();
             let kind = node.host.hook.kind(record.host.ifindex);
             let because = match kind {
-                datapath::HookKind::Tcx => "a pinned TCX link, with a clsact filter behind it",
-                datapath::HookKind::Clsact => {
-                    "a clsact filter; the kernel has no TCX, or no quiet moment came yet"
+                datapath::HookKind::Tcx => "a pinned TCX link, with a TC filter behind it",
+                datapath::HookKind::Filter => {
+                    "a TC filter; the kernel has no TCX, or no quiet moment came yet"
                 }
             };
             decisions.push(Decision::new("hook", kind.label(), because));

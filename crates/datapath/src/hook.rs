@@ -3,7 +3,7 @@
 //! These are `d_pod` to the host end of a pod link, `d_overlay` to the tunnel device, `d_gateway` to the
 //! links of gateways, `d_uplink` to interfaces of the node. The one in XDP is attached in `xdp.rs`.
 //!
-//! First as a clsact filter, which every kernel has and newer ones attach without waiting. Then,
+//! First as a TC filter, which every kernel has and newer ones attach without waiting. Then,
 //! where the kernel has TCX (6.6; found out by trying, because distributions backport), a pinned
 //! link in front of it: a link belongs to its pin, and no tool that tidies qdiscs takes it away.
 //! Both call the same dispatcher, which never lets a packet go on to the next program.
@@ -60,8 +60,8 @@ const EOPNOTSUPP: i32 = 95;
 pub enum HookKind {
     /// A pinned TCX link, with the filter behind it.
     Tcx,
-    /// A cls_bpf filter in a clsact qdisc.
-    Clsact,
+    /// A cls_bpf filter, in an `ingress` qdisc or an older agent's clsact.
+    Filter,
 }
 
 impl HookKind {
@@ -69,7 +69,7 @@ impl HookKind {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Tcx => "tcx",
-            Self::Clsact => "clsact",
+            Self::Filter => "filter",
         }
     }
 }
@@ -89,7 +89,7 @@ impl Hook {
         }
     }
 
-    /// A dispatcher, for the clsact filter of an interface.
+    /// A dispatcher, for the TC filter of an interface.
     ///
     /// # Errors
     /// When it is not pinned.
@@ -157,7 +157,7 @@ impl Hook {
         if self.pins.link(ifindex).exists() {
             HookKind::Tcx
         } else {
-            HookKind::Clsact
+            HookKind::Filter
         }
     }
 

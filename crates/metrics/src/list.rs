@@ -264,7 +264,7 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "podnet_ports_waiting_for_tcx",
         "gauge",
         "",
-        "Live ports that run on a clsact filter and wait for a quiet moment to get their TCX link",
+        "Live ports that run on a TC filter and wait for a quiet moment to get their TCX link",
     ),
     (
         "podnet_ports_impaired",

@@ -329,7 +329,7 @@ pub(super) async fn mend_hook<P: Parts>(parts: &P, record: &Attachment) -> Resul
         parts.attach_again(host.ifindex).await?;
         tracing::info!(interface = %host.name, "the program is attached to the port again");
     }
-    if parts.hook_kind(host.ifindex) == HookKind::Clsact {
+    if parts.hook_kind(host.ifindex) == HookKind::Filter {
         parts.await_promotion(host.clone());
     }
     Ok(missing)

@@ -40,7 +40,7 @@ impl Sight for NodeSight<'_> {
     }
 
     fn await_promotion(&mut self, host: &HostEnd) {
-        if self.ports.host.hook.kind(host.ifindex) == HookKind::Clsact {
+        if self.ports.host.hook.kind(host.ifindex) == HookKind::Filter {
             self.ports.promotions.add(host.clone());
         }
     }

@@ -74,11 +74,11 @@ fn sigterm_leaves_the_datapath_forwarding() {
     proof::of!("PAIN-UPG-1");
 }
 
-/// The change from clsact to TCX loses nothing, under traffic.
+/// The change from a filter to TCX loses nothing, under traffic.
 ///
-/// A port is attached by a clsact filter at once and gets its TCX link at a quiet moment.
+/// A port is attached by a TC filter at once and gets its TCX link at a quiet moment.
 #[test]
-fn the_change_from_clsact_to_tcx_loses_nothing() {
+fn the_change_from_a_filter_to_tcx_loses_nothing() {
     let node = testbed::node!();
     if testbed::skip::without_tcx(testbed::test_name!()) {
         return;

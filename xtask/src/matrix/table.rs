@@ -13,7 +13,7 @@ const ROWS: [(&str, &[&str]); 23] = [
         "Packet table by `BPF_PROG_TEST_RUN`",
         &["answers", "cases", "flood", "remote", "shaped"],
     ),
-    ("Programs attach, by clsact filter or TCX link", &["hooks"]),
+    ("Programs attach, by TC filter or TCX link", &["hooks"]),
     (
         "Map layouts are adopted and replaced",
         &["generations", "upgrade"],

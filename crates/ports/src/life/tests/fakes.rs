@@ -549,7 +549,7 @@ impl Parts for FakeParts {
     fn hook_kind(&self, ifindex: u32) -> HookKind {
         match self.kernel.things().pins.contains(&ifindex) {
             true => HookKind::Tcx,
-            false => HookKind::Clsact,
+            false => HookKind::Filter,
         }
     }
 
