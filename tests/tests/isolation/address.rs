@@ -100,7 +100,7 @@ fn a_spoofed_source_ip_is_dropped() {
 /// Foreign MAC addresses are all equally unknown.
 ///
 /// They are of another network, of the node's own interfaces and of no port: no oracle tells whether they
-/// exist elsewhere.
+/// exist elsewhere. The packet is for a free address; one for a member's goes to that member alone.
 #[test]
 fn a_foreign_destination_mac_is_dropped() {
     let node = testbed::node!();
@@ -119,11 +119,19 @@ fn a_foreign_destination_mac_is_dropped() {
             table.push((format!("the node's {}", link.name), mac));
         }
     }
+    let free = "10.10.0.99".parse().expect("an address");
+    let (alice, bob) = (scene.alice.tap(), scene.bob.tap());
     for (what, to) in table {
         let mark = marker();
-        let packet = scene.udp4_from(scene.mallory.v4(), &mark);
+        let packet = udp4(scene.mallory.v4(), free, (5000, 9), &mark);
         let frame = scene.to(to, IP, &packet);
         scene.dropped(&what, DropReason::NoEndpoint, &mark, &frame);
+        let mark = marker();
+        let packet = scene.udp4_from(scene.mallory.v4(), &mark);
+        scene.tap.send(&scene.to(to, IP, &packet));
+        let frame = alice.wait_marker("a packet for Alice", &mark);
+        assert_eq!(frame.get(..6), Some(scene.alice.mac.0.as_slice()), "{what}");
+        assert_eq!(bob.count(&mark), 0, "{what}");
     }
     scene.close();
 }
