@@ -22,6 +22,8 @@ const VLAN: u16 = 0x8100;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
 const PORTS: (u16, u16) = (5000, 9);
+/// An address of network blue that no pod has.
+const FREE: Ipv4Addr = Ipv4Addr::new(10, 10, 0, 250);
 /// How often each frame is sent.
 const TIMES: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -196,7 +198,8 @@ fn attacks(stage: &Stage) -> Result<Vec<Attack>> {
             let red = stage
                 .port("red1")
                 .map_or(MacAddr::BROADCAST, |port| port.mac);
-            ethernet(red, me.mac, IPV4, &udp4(me.v4(), bob.v4(), PORTS, mark))
+            // For a member's IP address it would go to that member.
+            ethernet(red, me.mac, IPV4, &udp4(me.v4(), FREE, PORTS, mark))
         },
     );
     Ok(attacks)
