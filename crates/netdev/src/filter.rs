@@ -61,11 +61,11 @@ pub struct IngressFilter {
 }
 
 impl Connection {
-    /// Sets the first ingress filter of a link's clsact qdisc to a program.
+    /// Sets the first ingress filter of a link of podnet's to a program.
     ///
-    /// The qdisc is made where there is none. Another program in that place is replaced, with no packet
-    /// between them. The kernel keeps the program as long as the filter is there. `name`: what `tc`
-    /// shows.
+    /// An `ingress` qdisc is made where there is none; a clsact qdisc does as well. Another program in that
+    /// place is replaced, with no packet between them. The kernel keeps the program as long as the filter
+    /// is there. `name`: what `tc` shows.
     ///
     /// # Errors
     /// [`Error::Filter`]; [`Error::is_gone`] if there is no such link.
@@ -88,7 +88,7 @@ impl Connection {
         };
         match answers.next() {
             Some(Err(source)) if source.errno() != Errno::EXIST => {
-                return Err(refused("add a clsact qdisc to")(source));
+                return Err(refused("add an ingress qdisc to")(source));
             }
             _ => {}
         }
@@ -210,7 +210,7 @@ impl Connection {
     }
 }
 
-/// The qdisc of a link of ours, on the one side that it needs.
+/// Makes the qdisc of a link of podnet's, on the one side that it needs.
 ///
 /// The kernel walks a list of both sides of all such qdiscs for each new one: with the one side of `ingress`, a node
 /// of thousands of ports takes a quarter of the time.
