@@ -383,7 +383,7 @@ impl Ways for Egress {
 
     fn plan(&self, network: u32) -> Option<GatewayPlan> {
         let ledger = self.book.ledger();
-        let facts = ledger.entries_on(network).map(|it| &it.network);
+        let facts = ledger.networks().filter(|it| it.id == network);
         let mut facts = facts.filter(|it| it.egress).peekable();
         facts.peek()?;
         let mut plan = self.bare_plan(network);
