@@ -360,25 +360,30 @@ impl Ledger {
 
     /// The attachment has its links; the datapath shall know it.
     pub fn set_live(&mut self, record: &Attachment) {
-        self.set_shaping(record);
-        if let Some(entry) = self.entries.get_mut(&record.key) {
-            self.found.remove(&entry.record);
+        let is_known = self.edit(&record.key, |entry| {
+            shape(&mut entry.record, record);
             entry.record.host = record.host.clone();
-            self.found.insert(&entry.record);
             entry.live = true;
+        });
+        if is_known {
             self.tell();
         }
     }
 
     /// The attachment has these limits and queues now.
     pub fn set_shaping(&mut self, record: &Attachment) {
-        if let Some(entry) = self.entries.get_mut(&record.key) {
-            self.found.remove(&entry.record);
-            entry.record.limits = record.limits;
-            entry.record.queued = record.queued;
-            entry.record.shaper = record.shaper;
-            self.found.insert(&entry.record);
-        }
+        self.edit(&record.key, |entry| shape(&mut entry.record, record));
+    }
+
+    /// Changes what an attachment is found by; false when there is none with this key.
+    fn edit(&mut self, key: &AttachmentKey, change: impl FnOnce(&mut Entry)) -> bool {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return false;
+        };
+        self.found.remove(&entry.record);
+        change(entry);
+        self.found.insert(&entry.record);
+        true
     }
 
     /// The pod's default routes that go through an attachment are others now.
@@ -568,6 +573,13 @@ impl Ledger {
                 network: network.name.clone(),
             })
     }
+}
+
+/// Gives a record the limits and queues of another.
+fn shape(record: &mut Attachment, like: &Attachment) {
+    record.limits = like.limits;
+    record.queued = like.queued;
+    record.shaper = like.shaper;
 }
 
 #[cfg(test)]

@@ -30,6 +30,13 @@ const EGRESS: TcHandle = TcHandle {
     major: 0xffff,
     minor: 0xfff3,
 };
+/// Kind of the qdisc of a link of podnet's, on the one side that it needs.
+///
+/// The kernel walks a list of both sides of all such qdiscs for each new one: with one side, a node of thousands of
+/// ports takes a quarter of the time.
+const ONE_SIDE: &str = "ingress";
+/// Kind of the qdisc of a link of the node, where others have filters too.
+const BOTH_SIDES: &str = "clsact";
 /// Ours is the first filter of a link of ours, and there is one.
 const PRIORITY: u32 = 1;
 /// The first that is tried on a link of the node.
@@ -77,7 +84,7 @@ impl Connection {
     ) -> Result<(), Error> {
         // Without `NLM_F_EXCL` one that is there is changed.
         let set = filter(ifindex, program, name, PRIORITY, NLM_F_CREATE);
-        let requests = vec![qdisc_of_ours(ifindex), set];
+        let requests = vec![add_qdisc(ifindex, ONE_SIDE), set];
         let mut answers = self.ask_all(requests)?.into_iter();
         let refused = |step| {
             move |source| Error::Filter {
@@ -120,7 +127,7 @@ impl Connection {
         if there.iter().any(|it| it.program == Some(id)) {
             return Ok(false);
         }
-        match self.ask(qdisc(ifindex))? {
+        match self.ask(add_qdisc(ifindex, BOTH_SIDES))? {
             Err(source) if source.errno() != Errno::EXIST => {
                 return Err(refused("add a clsact qdisc to")(source));
             }
@@ -177,7 +184,7 @@ impl Connection {
                 return Ok(());
             }
         }
-        let message = RouteNetlinkMessage::DelQueueDiscipline(clsact(ifindex));
+        let message = RouteNetlinkMessage::DelQueueDiscipline(qdisc(ifindex, BOTH_SIDES));
         let request = Request::new(message, 0);
         match self.ask(request)? {
             Err(source)
@@ -210,27 +217,15 @@ impl Connection {
     }
 }
 
-/// Makes the qdisc of a link of podnet's, on the one side that it needs.
-///
-/// The kernel walks a list of both sides of all such qdiscs for each new one: with the one side of `ingress`, a node
-/// of thousands of ports takes a quarter of the time.
-fn qdisc_of_ours(ifindex: u32) -> Request {
-    let mut message = clsact(ifindex);
-    message.attributes = vec![TcAttribute::Kind("ingress".to_owned())];
+/// Adds a qdisc of this kind for filters on what comes in by a link.
+fn add_qdisc(ifindex: u32, kind: &str) -> Request {
     Request::new(
-        RouteNetlinkMessage::NewQueueDiscipline(message),
+        RouteNetlinkMessage::NewQueueDiscipline(qdisc(ifindex, kind)),
         NLM_F_CREATE | NLM_F_EXCL,
     )
 }
 
-fn qdisc(ifindex: u32) -> Request {
-    Request::new(
-        RouteNetlinkMessage::NewQueueDiscipline(clsact(ifindex)),
-        NLM_F_CREATE | NLM_F_EXCL,
-    )
-}
-
-fn clsact(ifindex: u32) -> TcMessage {
+fn qdisc(ifindex: u32, kind: &str) -> TcMessage {
     let mut message = TcMessage::default();
     message.header.index = i32::try_from(ifindex).unwrap_or(0);
     message.header.handle = TcHandle {
@@ -238,7 +233,7 @@ fn clsact(ifindex: u32) -> TcMessage {
         minor: 0,
     };
     message.header.parent = CLSACT;
-    message.attributes = vec![TcAttribute::Kind("clsact".to_owned())];
+    message.attributes = vec![TcAttribute::Kind(kind.to_owned())];
     message
 }
 
