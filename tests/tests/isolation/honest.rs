@@ -7,7 +7,7 @@ use testbed::frame::{Arp, ethernet, is_arp_reply_for, marker, udp4, udp6};
 use testbed::tap::contains;
 use testbed::{Port, Tap, Watch, traffic};
 
-use super::scene::{IP, IPV6, Scene};
+use super::scene::{IP, IPV6, NOBODY, Scene};
 
 /// UDP and TCP, both families, both modes.
 #[test]
@@ -161,16 +161,14 @@ fn arp_for_a_neighbour_is_answered() {
 fn an_address_is_reached_at_the_mac_address_of_a_pod_that_is_gone() {
     let node = testbed::node!();
     let scene = Scene::set(&node, "blue", "red");
-    let gone = MacAddr([0x02, 0, 0, 0, 0, 0x99]);
     let (alice, bob) = (scene.alice.tap(), scene.bob.tap());
     let outside = Watch::over(&node, &[&scene.other]);
     let (me, to) = (&scene.mallory, &scene.alice);
-    for packet in [
+    for (ether_type, packet) in [
         (IP, udp4(me.v4(), to.v4(), (5000, 9), &marker())),
         (IPV6, udp6(me.v6(), to.v6(), (5000, 9), &marker())),
     ] {
-        let (ether_type, packet) = packet;
-        scene.tap.send(&scene.to(gone, ether_type, &packet));
+        scene.tap.send(&scene.to(NOBODY, ether_type, &packet));
         let frame = alice.wait("the packet", |frame| contains(frame, &packet));
         assert_eq!(frame.get(0..6), Some(to.mac.0.as_slice()));
         assert_eq!(frame.get(6..12), Some(me.mac.0.as_slice()));
