@@ -31,7 +31,7 @@ const NEEDED: [&str; 7] = [
 ];
 
 /// Programs that tests of the API need.
-const NEEDED_BY_API_TESTS: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
+const NEEDED_BY_API_TESTS: [&str; 4] = ["etcd", "kube-apiserver", "kube-scheduler", "kubectl"];
 
 /// Where everything is.
 #[derive(Debug, Clone)]

@@ -34,10 +34,10 @@ struct Build {
     cost: &'static str,
 }
 
-/// The programs that serve, read and store the API.
+/// The programs that serve, read and store the API, and bind its pods to nodes.
 const API: Build = Build {
     prefix: "kubernetes-api",
-    programs: &["etcd", "kube-apiserver", "kubectl"],
+    programs: &["etcd", "kube-apiserver", "kube-scheduler", "kubectl"],
     files: &[("main.go", include_str!("kubernetes.go"))],
     cost: "5 minutes on two cores",
 };
@@ -78,11 +78,10 @@ pub fn kubernetes(under: &Path) -> Result<PathBuf> {
 /// # Errors
 /// As [`kubernetes`].
 pub fn kubernetes_api(under: &Path) -> Result<PathBuf> {
-    let all = CLUSTER.dir(under);
-    if is_complete(&all) {
-        return Ok(all);
+    match CLUSTER.built(under) {
+        Some(all) => Ok(all),
+        None => API.install(under),
     }
-    API.install(under)
 }
 
 impl Build {
@@ -90,11 +89,19 @@ impl Build {
         under.join(format!("{}-{KUBERNETES}", self.prefix))
     }
 
-    fn install(&self, under: &Path) -> Result<PathBuf> {
+    /// Returns the directory if all programs are in it.
+    fn built(&self, under: &Path) -> Option<PathBuf> {
         let dir = self.dir(under);
-        if is_complete(&dir) {
+        // A build by a podnet of another age may have made fewer.
+        let all = is_complete(&dir) && self.programs.iter().all(|name| dir.join(name).is_file());
+        all.then_some(dir)
+    }
+
+    fn install(&self, under: &Path) -> Result<PathBuf> {
+        if let Some(dir) = self.built(under) {
             return Ok(dir);
         }
+        let dir = self.dir(under);
         let source = source()?;
         let module = dir.join("module");
         fs::create_dir_all(&module).with_context(|| format!("creating {}", module.display()))?;

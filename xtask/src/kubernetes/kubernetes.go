@@ -1,6 +1,6 @@
-// What serves and reads the Kubernetes API, and the etcd behind it, as one binary: they share most of
-// their code. The name it is called by says which one it is. Built together with kubernetes_nodes.go,
-// it is the rest of a cluster as well.
+// The server of the Kubernetes API, its clients without a node, and the etcd behind it, as one binary: they
+// share most of their code. The name it is called by says which one it is. Built together with
+// kubernetes_nodes.go, it is the rest of a cluster as well.
 package main
 
 import (
@@ -18,11 +18,13 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	failure "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
 // Programs that are a command of cobra and end with what it returns.
 var programs = map[string]func() *cobra.Command{
 	"kube-apiserver": apiserver.NewAPIServerCommand,
+	"kube-scheduler": func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 }
 
 func main() {

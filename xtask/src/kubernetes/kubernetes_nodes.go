@@ -7,13 +7,11 @@ import (
 	"github.com/spf13/cobra"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
-	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 func init() {
 	programs["kube-controller-manager"] = controllers.NewControllerManagerCommand
 	programs["kube-proxy"] = proxy.NewProxyCommand
-	programs["kube-scheduler"] = func() *cobra.Command { return scheduler.NewSchedulerCommand() }
 	programs["kubelet"] = func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) }
 }
