@@ -20,17 +20,18 @@ pub struct ProgramCost {
 }
 
 impl Datapath {
-    /// Counts the programs that are loaded, by name.
+    /// Counts the programs by name; those that wait for their first use are loaded.
     ///
     /// # Errors
-    /// When the kernel does not tell about one.
+    /// When the kernel refuses one, or does not tell about it.
     pub fn costs(&self) -> Result<Vec<ProgramCost>, DatapathError> {
         let mut costs = Vec::new();
-        for (name, program) in self.programs().programs() {
+        self.programs().load_all()?;
+        self.programs().each(|name, program| {
             let info = match program.info() {
                 Ok(info) => info,
-                // A dispatcher that was pinned before.
-                Err(ProgramError::NotLoaded) => continue,
+                // A dispatcher without a use, or that was pinned before.
+                Err(ProgramError::NotLoaded) => return Ok(()),
                 Err(error) => return Err(DatapathError::program("look at", "a program")(error)),
             };
             costs.push(ProgramCost {
@@ -38,7 +39,8 @@ impl Datapath {
                 translated: info.size_translated().unwrap_or(0) / INSTRUCTION,
                 verified: info.verified_instruction_count(),
             });
-        }
+            Ok(())
+        })?;
         costs.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(costs)
     }

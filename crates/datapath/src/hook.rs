@@ -11,6 +11,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use aya::programs::links::{FdLink, LinkOrder};
@@ -19,6 +20,7 @@ use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
 
 use crate::error::DatapathError;
 use crate::pin::PinDir;
+use crate::programs::{Programs, Side};
 
 /// A program that is attached once, and calls whatever is behind it in `ROOT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +38,6 @@ pub enum Dispatcher {
 }
 
 impl Dispatcher {
-    /// Every one.
-    pub const ALL: [Self; 4] = [Self::Pod, Self::Overlay, Self::Gateway, Self::Uplink];
-
     /// Its name in the object, under `root/`, and in what `tc` shows.
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,6 +45,15 @@ impl Dispatcher {
             Self::Overlay => "d_overlay",
             Self::Gateway => "d_gateway",
             Self::Uplink => "d_uplink",
+        }
+    }
+
+    const fn side(self) -> Side {
+        match self {
+            Self::Pod => Side::Pod,
+            Self::Overlay => Side::Overlay,
+            Self::Gateway => Side::Gateway,
+            Self::Uplink => Side::Uplink,
         }
     }
 }
@@ -78,13 +86,15 @@ impl HookKind {
 #[derive(Debug, Clone)]
 pub struct Hook {
     pub(crate) pins: PinDir,
+    programs: Programs,
     tcx: Arc<OnceLock<bool>>,
 }
 
 impl Hook {
-    pub(crate) fn new(pins: PinDir) -> Self {
+    pub(crate) fn new(pins: PinDir, programs: Programs) -> Self {
         Self {
             pins,
+            programs,
             tcx: Arc::default(),
         }
     }
@@ -92,7 +102,7 @@ impl Hook {
     /// A dispatcher, for the TC filter of an interface.
     ///
     /// # Errors
-    /// When it is not pinned.
+    /// When its pin or a program behind it is refused.
     pub fn program(&self, dispatcher: Dispatcher) -> Result<OwnedFd, DatapathError> {
         let refused = |source| DatapathError::program("look at", dispatcher.name())(source);
         let program = self.dispatcher(dispatcher)?;
@@ -172,7 +182,7 @@ impl Hook {
     /// The kernel's id of a dispatcher, by which its filters are known.
     ///
     /// # Errors
-    /// When it is not pinned.
+    /// As [`Self::program`].
     pub fn dispatcher_id(&self, dispatcher: Dispatcher) -> Result<u32, DatapathError> {
         let info = self.dispatcher(dispatcher)?.info();
         Ok(info
@@ -195,10 +205,18 @@ impl Hook {
         }
     }
 
+    /// Opens a dispatcher, which its first use pins.
+    ///
+    /// The programs behind it are loaded then, which takes a tenth of a second.
     fn dispatcher(&self, dispatcher: Dispatcher) -> Result<SchedClassifier, DatapathError> {
-        let name = dispatcher.name();
-        SchedClassifier::from_pin(self.pins.root().join(name))
-            .map_err(DatapathError::program("open", name))
+        let pin = self.serve(dispatcher.side())?;
+        SchedClassifier::from_pin(pin).map_err(DatapathError::program("open", dispatcher.name()))
+    }
+
+    /// Returns the pin of a side's dispatcher, behind which the programs are.
+    pub(crate) fn serve(&self, side: Side) -> Result<PathBuf, DatapathError> {
+        self.programs.serve(side)?;
+        Ok(self.programs.pin_of(side))
     }
 }
 

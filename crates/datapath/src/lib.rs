@@ -28,6 +28,7 @@ mod object;
 mod open;
 mod pin;
 mod pod;
+mod programs;
 mod storm;
 mod table;
 mod trial;

@@ -9,14 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use agent_common::ABI_VERSION;
-use agent_common::map::{
-    JUMP_ANSWER, JUMP_FLOOD, JUMP_ICMP_ERROR, JUMP_REPLICATE, JUMP_TO_WIRE, JUMP_WIRE,
-    MAX_DROP_REASONS, MAX_PORTS, ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD,
-    ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
-};
-use aya::maps::{Map, MapData, ProgramArray, RingBuf};
-use aya::programs::{SchedClassifier, Xdp};
-use aya::{Ebpf, EbpfLoader};
+use agent_common::map::{MAX_DROP_REASONS, MAX_PORTS};
+use aya::EbpfLoader;
+use aya::maps::{Map, MapData, RingBuf};
 
 use crate::btf;
 use crate::capture::{Marks, Sampler};
@@ -24,32 +19,13 @@ use crate::counters::{self, Counters};
 use crate::error::DatapathError;
 use crate::event::Events;
 use crate::homes::{self, Homes, ROOT_MAPS, digest, jumps, next_jump};
-use crate::hook::{Dispatcher, Hook};
+use crate::hook::Hook;
 use crate::lasting;
 use crate::object::{self, Layout};
 use crate::pin::PinDir;
+use crate::programs::{Maps, Programs, Side};
 use crate::storm::Storm;
 use crate::table::{Table, Tables, Vteps};
-use crate::xdp::X_UPLINK;
-
-/// The program behind `ROOT_FROM_POD`.
-pub(crate) const FROM_POD: &str = "from_pod";
-/// The program behind `ROOT_FROM_OVERLAY`.
-const FROM_OVERLAY: &str = "from_overlay";
-/// The program behind `ROOT_FROM_GATEWAY`.
-const FROM_GATEWAY: &str = "from_gateway";
-/// The program behind `ROOT_FROM_UPLINK`.
-pub(crate) const FROM_UPLINK: &str = "from_uplink";
-/// The program behind `ROOT_XDP_UPLINK`.
-pub(crate) const XDP_UPLINK: &str = "xdp_uplink";
-/// Only ever run by [`Datapath::try_room`].
-pub(crate) const TRY_ROOM: &str = "try_room";
-const FLOOD: &str = "flood";
-const REPLICATE: &str = "replicate";
-const ANSWER: &str = "answer";
-const ICMP_ERROR: &str = "icmp_error";
-const FROM_WIRE: &str = "from_wire";
-const TO_WIRE: &str = "to_wire";
 
 /// The running kernel's types.
 pub(crate) const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
@@ -88,7 +64,9 @@ pub struct Datapath {
     /// Directories of the state that outlives this layout.
     states: Vec<PathBuf>,
     jump: PathBuf,
-    programs: Ebpf,
+    programs: Programs,
+    /// Maps that were not taken yet.
+    maps: Maps,
     tables: Tables,
     counters: Counters,
     hook: Hook,
@@ -128,9 +106,10 @@ impl Retired {
 }
 
 impl Datapath {
-    /// Loads the programs, on pinned maps or, for another layout, on new ones.
+    /// Loads the programs of pods, on pinned maps or, for another layout, on new ones.
     ///
-    /// Packets are not touched before [`Self::activate`].
+    /// Programs for packets of other nodes and of gateways are loaded with them if an agent before has had a use
+    /// for them, else when they are attached first. Packets are not touched before [`Self::activate`].
     ///
     /// # Errors
     /// When the object is missing, the kernel refuses it, or a pin is not what it should be.
@@ -148,20 +127,22 @@ impl Datapath {
         homes.check(&layout)?;
         Sampler::forget(&generation)?;
         let jump = next_jump(&generation)?;
-        let mut programs = load(&object, &homes, &jump, &sizes, skb)?;
+        let (programs, mut maps) = load(&object, &homes, &jump, &sizes, skb)?;
+        programs.load(Side::Pod)?;
+        programs.load_pinned()?;
+        programs.pin(Side::Pod)?;
         let mut opened = Self {
-            tables: tables(&mut programs, &layout)?,
-            counters: Counters::new(|name| take(&mut programs, name))?,
-            hook: Hook::new(pins.clone()),
+            tables: tables(&mut maps, &layout)?,
+            counters: Counters::new(|name| maps.take(name))?,
+            hook: Hook::new(pins.clone(), programs.clone()),
             pins,
             states: homes.states,
             generation,
             jump,
             programs,
+            maps,
             adopted,
         };
-        opened.link_programs()?;
-        opened.serve_gateways()?;
         opened.inherit_ports()?;
         opened.inherit_drops()?;
         Ok(opened)
@@ -192,7 +173,7 @@ impl Datapath {
     /// # Errors
     /// When it was taken before.
     pub fn events(&mut self) -> Result<Events, DatapathError> {
-        let map = take(&mut self.programs, "EVENTS")?;
+        let map = self.maps.take("EVENTS")?;
         let ring = RingBuf::try_from(map).map_err(DatapathError::map("open", "EVENTS"))?;
         Ok(Events { ring })
     }
@@ -202,7 +183,7 @@ impl Datapath {
     /// # Errors
     /// When they were taken before.
     pub fn marks(&mut self) -> Result<Marks, DatapathError> {
-        Marks::new(take(&mut self.programs, Marks::MAP)?)
+        Marks::new(self.maps.take(Marks::MAP)?)
     }
 
     /// Lets the flow log have taps that these programs know of; it can be taken once.
@@ -210,7 +191,7 @@ impl Datapath {
     /// # Errors
     /// When it was taken before, or the kernel refuses the pin.
     pub fn sampler(&mut self) -> Result<Sampler, DatapathError> {
-        let map = take(&mut self.programs, Sampler::MAP)?;
+        let map = self.maps.take(Sampler::MAP)?;
         Sampler::new(&map, &self.generation)
     }
 
@@ -219,29 +200,7 @@ impl Datapath {
     /// # Errors
     /// When the kernel refuses; the node then forwards as before.
     pub fn activate(&mut self) -> Result<Retired, DatapathError> {
-        let mut root = program_array(&self.pins.root().join("ROOT"), "ROOT")?;
-        // What comes from other nodes is let in first: an answer to what a pod sends.
-        for (slot, name) in [
-            (ROOT_FROM_OVERLAY, FROM_OVERLAY),
-            (ROOT_FROM_GATEWAY, FROM_GATEWAY),
-            (ROOT_FROM_UPLINK, FROM_UPLINK),
-            (ROOT_FROM_POD, FROM_POD),
-        ] {
-            let program = self
-                .program(name)?
-                .fd()
-                .map_err(DatapathError::program("use", name))?;
-            root.set(slot, program, 0)
-                .map_err(DatapathError::map("write", "ROOT"))?;
-        }
-        // Last: what the others take in it must not drop.
-        let mut root = program_array(&self.pins.root().join("ROOT_XDP"), "ROOT_XDP")?;
-        let program = self
-            .xdp()?
-            .fd()
-            .map_err(DatapathError::program("use", XDP_UPLINK))?;
-        root.set(ROOT_XDP_UPLINK, program, 0)
-            .map_err(DatapathError::map("write", "ROOT_XDP"))?;
+        self.programs.activate()?;
         homes::mark_served(&self.generation)?;
         for state in &self.states {
             homes::mark_served(state)?;
@@ -260,70 +219,8 @@ impl Datapath {
         Ok(Retired { paths })
     }
 
-    pub(crate) fn program(&self, name: &'static str) -> Result<&SchedClassifier, DatapathError> {
-        let program = self
-            .programs
-            .program(name)
-            .ok_or(DatapathError::NoProgram { name })?;
-        program
-            .try_into()
-            .map_err(DatapathError::program("use", name))
-    }
-
-    pub(crate) const fn programs(&self) -> &Ebpf {
+    pub(crate) const fn programs(&self) -> &Programs {
         &self.programs
-    }
-
-    pub(crate) fn xdp(&self) -> Result<&Xdp, DatapathError> {
-        let name = XDP_UPLINK;
-        let program = self
-            .programs
-            .program(name)
-            .ok_or(DatapathError::NoProgram { name })?;
-        program
-            .try_into()
-            .map_err(DatapathError::program("use", name))
-    }
-
-    /// Fills the jump table of this set of programs.
-    fn link_programs(&mut self) -> Result<(), DatapathError> {
-        let mut jump = program_array(&self.jump, "JUMP")?;
-        for (slot, name) in [
-            (JUMP_FLOOD, FLOOD),
-            (JUMP_ANSWER, ANSWER),
-            (JUMP_REPLICATE, REPLICATE),
-            (JUMP_ICMP_ERROR, ICMP_ERROR),
-            (JUMP_WIRE, FROM_WIRE),
-            (JUMP_TO_WIRE, TO_WIRE),
-        ] {
-            let program = self
-                .program(name)?
-                .fd()
-                .map_err(DatapathError::program("use", name))?;
-            jump.set(slot, program, 0)
-                .map_err(DatapathError::map("write", "JUMP"))?;
-        }
-        Ok(())
-    }
-
-    /// Puts the program of gateways' links into its slot, if that was always empty.
-    ///
-    /// It has no use before their dispatcher is attached, which an agent without it has not done.
-    fn serve_gateways(&self) -> Result<(), DatapathError> {
-        let mut root = program_array(&self.pins.root().join("ROOT"), "ROOT")?;
-        let served = root
-            .indices()
-            .filter_map(Result::ok)
-            .any(|slot| slot == ROOT_FROM_GATEWAY);
-        if served {
-            return Ok(());
-        }
-        let program = self.program(FROM_GATEWAY)?;
-        let program = program
-            .fd()
-            .map_err(DatapathError::program("use", FROM_GATEWAY))?;
-        root.set(ROOT_FROM_GATEWAY, program, 0)
-            .map_err(DatapathError::map("write", "ROOT"))
     }
 
     fn other_layouts(&self) -> Result<Vec<PathBuf>, DatapathError> {
@@ -400,7 +297,7 @@ fn load(
     jump: &Path,
     sizes: &[(&'static str, u32)],
     skb: u64,
-) -> Result<Ebpf, DatapathError> {
+) -> Result<(Programs, Maps), DatapathError> {
     let mut loader = EbpfLoader::new();
     loader
         .default_map_pin_directory(&homes.generation)
@@ -413,114 +310,44 @@ fn load(
     for (name, size) in sizes {
         loader.map_max_entries(name, *size);
     }
-    let mut programs = loader.load(object).map_err(|source| DatapathError::Load {
+    let object = loader.load(object).map_err(|source| DatapathError::Load {
         source: Box::new(source),
     })?;
-    for name in [
-        FROM_POD,
-        FROM_OVERLAY,
-        FROM_GATEWAY,
-        FROM_UPLINK,
-        FROM_WIRE,
-        TO_WIRE,
-        FLOOD,
-        REPLICATE,
-        ANSWER,
-        ICMP_ERROR,
-        TRY_ROOM,
-    ] {
-        load_program(&mut programs, name)?;
-    }
-    for dispatcher in Dispatcher::ALL {
-        let path = homes.root.join(dispatcher.name());
-        if !path.exists() {
-            let program = load_program(&mut programs, dispatcher.name())?;
-            program
-                .pin(&path)
-                .map_err(|source| DatapathError::PinObject {
-                    path,
-                    source: Box::new(source),
-                })?;
-        }
-    }
-    load_xdp(&mut programs, XDP_UPLINK)?;
-    let path = homes.root.join(X_UPLINK);
-    if !path.exists() {
-        let program = load_xdp(&mut programs, X_UPLINK)?;
-        program
-            .pin(&path)
-            .map_err(|source| DatapathError::PinObject {
-                path,
-                source: Box::new(source),
-            })?;
-    }
-    Ok(programs)
+    let maps = Maps::of(&object)?;
+    Ok((Programs::new(object, &homes.root, jump), maps))
 }
 
-fn load_xdp<'a>(programs: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, DatapathError> {
-    let program = programs
-        .program_mut(name)
-        .ok_or(DatapathError::NoProgram { name })?;
-    let program: &mut Xdp = program
-        .try_into()
-        .map_err(DatapathError::program("use", name))?;
-    program
-        .load()
-        .map_err(DatapathError::program("load", name))?;
-    Ok(program)
-}
-
-fn load_program<'a>(
-    programs: &'a mut Ebpf,
-    name: &'static str,
-) -> Result<&'a mut SchedClassifier, DatapathError> {
-    let program = programs
-        .program_mut(name)
-        .ok_or(DatapathError::NoProgram { name })?;
-    let program: &mut SchedClassifier = program
-        .try_into()
-        .map_err(DatapathError::program("use", name))?;
-    program
-        .load()
-        .map_err(DatapathError::program("load", name))?;
-    Ok(program)
-}
-
-fn take(programs: &mut Ebpf, name: &'static str) -> Result<Map, DatapathError> {
-    programs.take_map(name).ok_or(DatapathError::NoMap { name })
-}
-
-fn tables(programs: &mut Ebpf, layout: &Layout) -> Result<Tables, DatapathError> {
+fn tables(maps: &mut Maps, layout: &Layout) -> Result<Tables, DatapathError> {
     let size = |name: &str| layout.0.get(name).map_or(0, |map| map.max_entries);
     Ok(Tables {
-        ports: Table::new("PORTS", size("PORTS"), take(programs, "PORTS")?)?,
+        ports: Table::new("PORTS", size("PORTS"), maps.take("PORTS")?)?,
         port_addresses: Table::new(
             "PORT_ADDRESSES",
             size("PORT_ADDRESSES"),
-            take(programs, "PORT_ADDRESSES")?,
+            maps.take("PORT_ADDRESSES")?,
         )?,
-        fdb: Table::new("FDB", size("FDB"), take(programs, "FDB")?)?,
-        endpoints: Table::new("ENDPOINTS", size("ENDPOINTS"), take(programs, "ENDPOINTS")?)?,
-        flood: Table::new("FLOOD", size("FLOOD"), take(programs, "FLOOD")?)?,
-        networks: Table::new("NETWORKS", size("NETWORKS"), take(programs, "NETWORKS")?)?,
+        fdb: Table::new("FDB", size("FDB"), maps.take("FDB")?)?,
+        endpoints: Table::new("ENDPOINTS", size("ENDPOINTS"), maps.take("ENDPOINTS")?)?,
+        flood: Table::new("FLOOD", size("FLOOD"), maps.take("FLOOD")?)?,
+        networks: Table::new("NETWORKS", size("NETWORKS"), maps.take("NETWORKS")?)?,
         flood_vteps: Table::new(
             "FLOOD_VTEPS",
             size("FLOOD_VTEPS"),
-            take(programs, "FLOOD_VTEPS")?,
+            maps.take("FLOOD_VTEPS")?,
         )?,
         vteps: Vteps::new(
-            take(programs, "VTEPS")?,
+            maps.take("VTEPS")?,
             Table::new(
                 "VTEP_SOURCES",
                 size("VTEP_SOURCES"),
-                take(programs, "VTEP_SOURCES")?,
+                maps.take("VTEP_SOURCES")?,
             )?,
         )?,
-        wires: Table::new("WIRES", size("WIRES"), take(programs, "WIRES")?)?,
-        next_hops: Table::new("NEXT_HOPS", size("NEXT_HOPS"), take(programs, "NEXT_HOPS")?)?,
-        uplinks: Table::new("UPLINKS", size("UPLINKS"), take(programs, "UPLINKS")?)?,
-        outlets: Table::new("OUTLETS", size("OUTLETS"), take(programs, "OUTLETS")?)?,
-        storm: Storm::new(|name| take(programs, name))?,
+        wires: Table::new("WIRES", size("WIRES"), maps.take("WIRES")?)?,
+        next_hops: Table::new("NEXT_HOPS", size("NEXT_HOPS"), maps.take("NEXT_HOPS")?)?,
+        uplinks: Table::new("UPLINKS", size("UPLINKS"), maps.take("UPLINKS")?)?,
+        outlets: Table::new("OUTLETS", size("OUTLETS"), maps.take("OUTLETS")?)?,
+        storm: Storm::new(|name| maps.take(name))?,
     })
 }
 
@@ -528,12 +355,5 @@ fn tables(programs: &mut Ebpf, layout: &Layout) -> Result<Tables, DatapathError>
 fn pinned(directory: &Path, name: &'static str) -> Result<Map, DatapathError> {
     MapData::from_pin(directory.join(name))
         .and_then(Map::from_map_data)
-        .map_err(DatapathError::map("open", name))
-}
-
-fn program_array(path: &Path, name: &'static str) -> Result<ProgramArray<MapData>, DatapathError> {
-    MapData::from_pin(path)
-        .and_then(Map::from_map_data)
-        .and_then(ProgramArray::try_from)
         .map_err(DatapathError::map("open", name))
 }

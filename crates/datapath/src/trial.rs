@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use agent_common::packet::ETH_HLEN;
 use agent_common::vtep::{TRY_ETHERNET, TRY_FAMILY};
-use aya::programs::{ProgramError, TestRun as _, TestRunOptions};
+use aya::programs::{Program, ProgramError, TestRun as _, TestRunOptions, TestRunResult};
 
 use crate::error::DatapathError;
-use crate::open::{Datapath, FROM_POD, FROM_UPLINK, TRY_ROOM, XDP_UPLINK};
+use crate::open::Datapath;
+use crate::programs::{FROM_POD, FROM_UPLINK, Side, TRY_ROOM, XDP_UPLINK};
 
 /// Longest frame that comes back, bytes.
 const ROOM: usize = 65_536;
@@ -40,9 +41,7 @@ impl Datapath {
     /// # Errors
     /// When the kernel refuses, as it does for frames shorter than an Ethernet header.
     pub fn try_frame(&self, trial: &Trial<'_>) -> Result<TrialResult, DatapathError> {
-        let program = self.program(FROM_POD)?;
-        run(trial, |options| program.test_run(options))
-            .map_err(DatapathError::program("run", FROM_POD))
+        self.run(trial, Side::Pod, FROM_POD)
     }
 
     /// Runs what a frame from the wire would meet behind the dispatcher of an uplink.
@@ -50,9 +49,7 @@ impl Datapath {
     /// # Errors
     /// As for [`Self::try_frame`].
     pub fn try_uplink(&self, trial: &Trial<'_>) -> Result<TrialResult, DatapathError> {
-        let program = self.program(FROM_UPLINK)?;
-        run(trial, |options| program.test_run(options))
-            .map_err(DatapathError::program("run", FROM_UPLINK))
+        self.run(trial, Side::Uplink, FROM_UPLINK)
     }
 
     /// Runs the program behind the XDP dispatcher on a frame from the wire.
@@ -62,29 +59,38 @@ impl Datapath {
     /// # Errors
     /// As for [`Self::try_frame`], and for frames of almost a page.
     pub fn try_early(&self, trial: &Trial<'_>) -> Result<TrialResult, DatapathError> {
-        let program = self.xdp()?;
-        run(trial, |options| program.test_run(options))
-            .map_err(DatapathError::program("run", XDP_UPLINK))
+        self.run(trial, Side::Early, XDP_UPLINK)
+    }
+
+    fn run(
+        &self,
+        trial: &Trial<'_>,
+        side: Side,
+        name: &'static str,
+    ) -> Result<TrialResult, DatapathError> {
+        let mut room = vec![0; ROOM];
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(trial.frame);
+        options.data_out = Some(&mut room);
+        options.repeat = trial.repeat;
+        let run = |program: &Program| test_run(program, options);
+        let result = self.programs().with(side, name, "run", run)?;
+        let length = usize::try_from(result.data_size_out).unwrap_or(0).min(ROOM);
+        room.truncate(length);
+        Ok(TrialResult {
+            verdict: result.return_value,
+            frame: room,
+            duration: result.duration,
+        })
     }
 }
 
-fn run(
-    trial: &Trial<'_>,
-    test_run: impl FnOnce(TestRunOptions<'_>) -> Result<aya::programs::TestRunResult, ProgramError>,
-) -> Result<TrialResult, ProgramError> {
-    let mut room = vec![0; ROOM];
-    let mut options = TestRunOptions::new();
-    options.data_in = Some(trial.frame);
-    options.data_out = Some(&mut room);
-    options.repeat = trial.repeat;
-    let result = test_run(options)?;
-    let length = usize::try_from(result.data_size_out).unwrap_or(0).min(ROOM);
-    room.truncate(length);
-    Ok(TrialResult {
-        verdict: result.return_value,
-        frame: room,
-        duration: result.duration,
-    })
+fn test_run(program: &Program, options: TestRunOptions<'_>) -> Result<TestRunResult, ProgramError> {
+    match program {
+        Program::SchedClassifier(program) => program.test_run(options),
+        Program::Xdp(program) => program.test_run(options),
+        _ => Err(ProgramError::UnexpectedProgramType),
+    }
 }
 
 /// How the kernel makes room for a tunnel's headers (`bpf_skb_adjust_room`).
@@ -112,10 +118,10 @@ impl Datapath {
         }
         let mut options = TestRunOptions::new();
         options.data_in = Some(&frame);
+        let run = |program: &Program| test_run(program, options);
         let known = self
-            .program(TRY_ROOM)?
-            .test_run(options)
-            .map_err(DatapathError::program("run", TRY_ROOM))?
+            .programs()
+            .with(Side::Pod, TRY_ROOM, "run", run)?
             .return_value;
         Ok(Room {
             says_ethernet: known & TRY_ETHERNET != 0,

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use aya::programs::links::FdLink;
 use aya::programs::xdp::{XdpError, XdpMode as Flags};
@@ -14,9 +15,7 @@ use aya_obj::programs::XdpAttachType;
 use crate::error::DatapathError;
 use crate::hook::Hook;
 use crate::pin::PinDir;
-
-/// Name of the XDP dispatcher, in the object and below `root/`.
-pub(crate) const X_UPLINK: &str = "x_uplink";
+use crate::programs::{Side, X_UPLINK};
 
 /// Where an XDP program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +47,7 @@ impl Hook {
         ifindex: u32,
         mode: XdpMode,
     ) -> Result<Option<io::Error>, DatapathError> {
-        let mut program = self.xdp()?;
+        let mut program = self.xdp(&self.serve(Side::Early)?)?;
         let interface = format!("the interface with index {ifindex}");
         let id = match program.attach_to_if_index(ifindex, mode.flags()) {
             Ok(id) => id,
@@ -100,18 +99,22 @@ impl Hook {
 
     /// The kernel's id of the XDP dispatcher, by which it is known on an interface.
     ///
+    /// None before it is attached first.
+    ///
     /// # Errors
-    /// When it is not pinned.
-    pub fn xdp_id(&self) -> Result<u32, DatapathError> {
-        let info = self.xdp()?.info();
-        Ok(info
-            .map_err(DatapathError::program("look at", X_UPLINK))?
-            .id())
+    /// When its pin is refused.
+    pub fn xdp_id(&self) -> Result<Option<u32>, DatapathError> {
+        let pin = self.pins().root().join(X_UPLINK);
+        if !pin.exists() {
+            return Ok(None);
+        }
+        let info = self.xdp(&pin)?.info();
+        let info = info.map_err(DatapathError::program("look at", X_UPLINK))?;
+        Ok(Some(info.id()))
     }
 
-    fn xdp(&self) -> Result<Xdp, DatapathError> {
-        let path = self.pins().root().join(X_UPLINK);
-        Xdp::from_pin(path, XdpAttachType::Interface)
+    fn xdp(&self, pin: &Path) -> Result<Xdp, DatapathError> {
+        Xdp::from_pin(pin, XdpAttachType::Interface)
             .map_err(DatapathError::program("open", X_UPLINK))
     }
 

@@ -24,3 +24,5 @@ mod remote;
 mod scratch;
 #[path = "kernel/shaped.rs"]
 mod shaped;
+#[path = "kernel/sides.rs"]
+mod sides;

@@ -171,8 +171,8 @@ fn settle(
     let ours = hook.xdp_id()?;
     let there = connection.xdp_programs(ifindex)?;
     let is_in = |mode| match mode {
-        XdpMode::Native => there.native == Some(ours),
-        XdpMode::Generic => there.generic == Some(ours),
+        XdpMode::Native => ours.is_some() && there.native == ours,
+        XdpMode::Generic => ours.is_some() && there.generic == ours,
     };
     if let Ok((mode, _)) = chosen
         && is_in(mode)
@@ -206,7 +206,9 @@ fn settle(
 /// Takes our program off an interface, and waits until the kernel has.
 fn take_off(connection: &mut Connection, hook: &Hook, ifindex: u32) -> Result<(), HostError> {
     hook.forget_xdp(ifindex)?;
-    let ours = hook.xdp_id()?;
+    let Some(ours) = hook.xdp_id()? else {
+        return Ok(());
+    };
     let patience = Instant::now() + PATIENCE;
     while Instant::now() < patience {
         let there = connection.xdp_programs(ifindex)?;

@@ -36,7 +36,7 @@ fn short(length: usize) -> u16 {
 }
 
 /// A network of each mode, with a member here and one on each of two other nodes.
-fn fill(datapath: &mut Datapath) {
+pub(crate) fn fill(datapath: &mut Datapath) {
     let mut new = Entries::default();
     for (number, flags) in [(L2, 0), (L3, NETWORK_L3)] {
         new.networks.insert(number, Network::new(flags, 1430));
@@ -418,6 +418,11 @@ fn count(datapath: &mut Datapath, network: u32, reason: DropReason) -> (u64, u64
         .iter()
         .find(|it| (it.network, it.reason) == (network, reason));
     of.map_or((0, 0), |it| (it.count.packets, it.count.bytes))
+}
+
+/// Returns a frame from the wire that no program of an uplink lets pass.
+pub(crate) fn unwanted_frame() -> Vec<u8> {
+    unwanted()[0].1.bytes()
 }
 
 /// Issue 5: unwanted packets are dropped early, counted, and the same without XDP.

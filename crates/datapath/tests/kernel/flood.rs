@@ -7,7 +7,7 @@ use agent_common::cases::{BLUE, BLUE_A, World, build};
 use agent_common::flood::{FLOOD_CHUNK, FLOOD_CHUNKS, FloodKey, FloodPorts};
 use agent_common::port::PORT_REPLICATE;
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS, Vtep};
-use datapath::{Datapath, Entries};
+use datapath::{Datapath, Dispatcher, Entries};
 use netdev::{Connection, VethSpec};
 
 use super::scratch::{LOOPBACK, SHOT, entries, run, scene};
@@ -76,6 +76,9 @@ fn nodes() -> impl Iterator<Item = (FloodKey, FloodVteps)> {
 fn a_flood_reaches_the_last_port_of_the_last_chunk_behind_the_last_node() {
     scene(|scratch| {
         let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        let hook = datapath.hook();
+        hook.program(Dispatcher::Overlay)
+            .expect("programs that load");
         let (here, there) = (link("here", "here-peer"), link("there", "there-peer"));
         let mut world = World::with_pod_at(&BLUE_A, LOOPBACK);
         let sender = world.ports.get_mut(&LOOPBACK).expect("the sender's port");

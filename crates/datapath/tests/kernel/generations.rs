@@ -466,10 +466,7 @@ fn the_maps_in_the_kernel_have_the_published_layout() {
             count += 1;
         }
         let pins = scratch.pins().contents().expect("pins");
-        let dispatcher = |path: &Path| {
-            let name = name(path);
-            name == "x_uplink" || Dispatcher::ALL.iter().any(|it| it.name() == name)
-        };
+        let dispatcher = |path: &Path| name(path) == Dispatcher::Pod.name();
         let maps = pins.iter().filter(|path| !dispatcher(path)).count();
         assert_eq!(maps, count, "{pins:?}");
     });

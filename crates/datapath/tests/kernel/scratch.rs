@@ -9,7 +9,9 @@ use agent_common::cases::World;
 use agent_common::drop::DropReason;
 use agent_common::policy::Decision;
 use aya::programs::ProgramError;
-use datapath::{Datapath, DatapathError, Entries, Options, PinDir, Trial, TrialResult, bpffs};
+use datapath::{
+    Datapath, DatapathError, Dispatcher, Entries, Options, PinDir, Trial, TrialResult, bpffs,
+};
 use netdev::Netns;
 use rustix::fs::{FlockOperation, flock};
 
@@ -137,14 +139,12 @@ pub(crate) fn scene(test: impl FnOnce(&Scratch) + Send) {
     let scratch = Scratch {
         path: on_bpffs(&wanted),
     };
-    if let Err(DatapathError::NoObject) = Datapath::open(&scratch.options()) {
+    // The object is looked for before there is any pin.
+    let no_pins = Options::new(PathBuf::from("/dev/null/pins"));
+    if let Err(DatapathError::NoObject) = Datapath::open(&no_pins) {
         println!("SKIP: needs the eBPF object (PODNET_EBPF_OBJECT at build time)");
         return;
     }
-    drop(scratch);
-    let scratch = Scratch {
-        path: on_bpffs(&wanted),
-    };
     let netns = Netns::create().expect("a network namespace");
     netns.run_in(|| test(&scratch)).expect("entered");
 }
@@ -165,7 +165,14 @@ pub(crate) fn entries(world: &World) -> Entries {
 }
 
 /// Fills the tables with a world, whatever they held.
+///
+/// Programs of uplinks are there if the world has a wire: an agent attaches them before it has one.
 pub(crate) fn fill(datapath: &mut Datapath, world: &World) {
+    if !world.wires.is_empty() {
+        let hook = datapath.hook();
+        hook.program(Dispatcher::Uplink)
+            .expect("programs that load");
+    }
     let old = datapath.tables().dump().expect("tables that can be read");
     datapath
         .tables()
