@@ -7,6 +7,7 @@
 //! of podnet, so that the documents can be checked without building it.
 
 pub mod against;
+pub mod bars;
 pub mod chart;
 pub mod generated;
 pub mod highlights;

@@ -6,7 +6,7 @@ use super::text::number;
 use super::{Case, Measure, Report};
 use crate::series::Summary;
 use crate::spread::{self, Style};
-use crate::{highlights, revision};
+use crate::{bars, highlights, revision};
 
 /// Every table of a run, in Markdown.
 pub fn markdown(report: &Report) -> String {
@@ -39,6 +39,12 @@ pub fn markdown(report: &Report) -> String {
             "The machine was busy with other things, and these cases were measured all the same: {}.\n",
             loaded.join(", ")
         );
+    }
+    let mut bars = String::new();
+    bars::write(&mut bars, report);
+    if !bars.is_empty() {
+        heading(&mut out, "Bars");
+        out.push_str(&bars);
     }
     heading(&mut out, "Pods of one node");
     let traffic = ["tcp", "udp", "latency", "connect"];
