@@ -129,6 +129,8 @@ struct Inner {
     /// It holds the descriptors of all maps, by which programs that wait name them.
     object: Ebpf,
     loaded: BTreeSet<Side>,
+    /// Whether packets meet these programs.
+    active: bool,
 }
 
 impl fmt::Debug for Inner {
@@ -141,9 +143,13 @@ impl fmt::Debug for Inner {
 impl Programs {
     /// Hold an object of which nothing is loaded.
     pub(crate) fn new(object: Ebpf, root: &Path, jump: &Path) -> Self {
-        let loaded = BTreeSet::new();
+        let inner = Inner {
+            object,
+            loaded: BTreeSet::new(),
+            active: false,
+        };
         Self {
-            inner: Arc::new(Mutex::new(Inner { object, loaded })),
+            inner: Arc::new(Mutex::new(inner)),
             root: root.to_owned(),
             jump: jump.to_owned(),
         }
@@ -197,10 +203,11 @@ impl Programs {
     /// The kernel refuses a program or a pin.
     pub(crate) fn serve(&self, side: Side) -> Result<(), DatapathError> {
         let pin = self.pin_of(side);
-        if pin.exists() {
+        let mut inner = self.lock();
+        // A pin that came after the flip is another agent's, whose programs are of other maps.
+        if pin.exists() && (inner.loaded.contains(&side) || !inner.active) {
             return Ok(());
         }
-        let mut inner = self.lock();
         inner.load(side, &self.jump)?;
         inner.flip(side, &self.root)?;
         inner.pin(side, &pin)
@@ -212,12 +219,14 @@ impl Programs {
     /// The kernel refuses; sides after the one that it refuses have the programs of before.
     pub(crate) fn activate(&self) -> Result<(), DatapathError> {
         self.load_pinned()?;
-        let inner = self.lock();
+        let mut inner = self.lock();
         let mut sides = Side::ALL.into_iter();
         sides.try_for_each(|side| match inner.loaded.contains(&side) {
             true => inner.flip(side, &self.root),
             false => Ok(()),
-        })
+        })?;
+        inner.active = true;
+        Ok(())
     }
 
     /// Calls a function with a program, which is loaded if it is not.

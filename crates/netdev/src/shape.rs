@@ -127,6 +127,14 @@ impl Shape {
             }
     }
 
+    /// Bytes of the largest packet that goes whole.
+    fn whole(&self) -> u32 {
+        match self.splits() {
+            true => self.segment,
+            false => self.burst,
+        }
+    }
+
     /// Reports whether a peak rate is needed to split packets.
     ///
     /// Otherwise `tbf` splits by the burst already, or no packet is as large.

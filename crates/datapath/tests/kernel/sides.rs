@@ -93,6 +93,21 @@ fn the_next_agent_takes_over_each_side_that_was_used_and_no_other() {
     });
 }
 
+#[test]
+fn an_agent_serves_a_side_that_another_one_pinned_behind_its_back() {
+    scene(|scratch| {
+        let mut ours = Datapath::open(&scratch.options()).expect("programs that load");
+        early::fill(&mut ours);
+        let _retired = ours.activate().expect("a flip");
+        // Without any tunnel in its maps.
+        let theirs = Datapath::open(&scratch.with_ports(64)).expect("programs that load");
+        theirs.hook().program(Dispatcher::Uplink).expect("programs");
+        assert_eq!(verdict_at_uplink(scratch), NEXT, "of their maps");
+        ours.hook().program(Dispatcher::Uplink).expect("programs");
+        assert_eq!(verdict_at_uplink(scratch), SHOT, "of ours");
+    });
+}
+
 /// Writes an object in which a program has another name.
 fn object_without(program: &str, at: &Path) -> Option<()> {
     let now = env::var("PODNET_EBPF_OBJECT").ok();

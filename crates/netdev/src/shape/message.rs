@@ -6,7 +6,7 @@ use netlink_packet_route::tc::{
     TcAttribute, TcHandle, TcMessage, TcOption, TcQdiscFqCodelOption as FqCodel,
 };
 
-use super::{Discipline, Flows, PEAK, Shape, ticks_of};
+use super::{Discipline, Flows, GSO_MAX, PEAK, Shape, ticks_of};
 use crate::connection::Request;
 
 /// Major number of every `tbf` of ours, by which we know it. Any number would do.
@@ -40,10 +40,10 @@ pub(super) const PARENT: u16 = 0x7fff;
 const SPARSE: u64 = 128;
 /// The least of that, bytes per second.
 const SPARSE_LEAST: u64 = 1000;
-/// Largest packet that TCP makes by default, bytes, as queues count it.
+/// Largest packet that the kernel makes, bytes, as queues count it.
 ///
-/// 64 KiB and the headers of each segment.
-const LARGEST: u32 = 72 << 10;
+/// With headers for each segment, which are as large as what these carry at most.
+const LARGEST: u32 = 2 * GSO_MAX;
 /// Queueing time that `fq_codel` accepts, microseconds (RFC 8290 section 5.2.1).
 const CODEL_TARGET: u64 = 5_000;
 /// Interval of CoDel beyond the target, µs (RFC 8290 section 5.2.2: 100 ms in all).
@@ -176,7 +176,7 @@ impl Tree {
     /// each one, and turn over after 2 GiB (`htb_dequeue_tree`); then all others wait until this one has
     /// sent 2 GiB more.
     pub(super) fn turn(&self) -> u32 {
-        self.shape.segment.min(LARGEST).max(self.frame)
+        self.shape.whole().min(LARGEST).max(self.frame)
     }
 
     fn htb_class(&self, flows: Flows, class: &Class) -> Step {

@@ -166,6 +166,8 @@ fn a_turn_holds_the_largest_packet_there_can_be_and_no_more_where_larger_ones_ar
     for mbits in [1000, 5000, 100_000] {
         assert!(tree(mbits * MBIT).turn() >= largest, "{mbits} Mbit/s");
     }
+    // A hostile pod makes packets of half a megabyte (BIG TCP).
+    assert!(tree(100_000 * MBIT).turn() >= GSO_MAX);
     assert_eq!(tree(10 * MBIT).turn(), WHOLE);
     assert_eq!(tree(MBIT).turn(), FULL);
     // All that goes first together is half of the rate.
@@ -209,6 +211,17 @@ proptest! {
         // What stays whole keeps others waiting for 20 ms, or for two frames.
         prop_assert!(shape.segment <= (shape.rate / 50).max(2 * u64::from(frame)).try_into().unwrap_or(u32::MAX));
         prop_assert!(u64::from(shape.burst) <= shape.rate.max(2 * u64::from(frame)));
+    }
+
+    #[test]
+    fn a_turn_is_never_less_than_a_packet_that_goes_whole(
+        bits in any_size(), burst in proptest::option::of(any_size()), mtu: u16,
+    ) {
+        let shape = Shape::new(bits, burst, mtu);
+        let frame = u32::from(mtu) + ETHERNET;
+        let tree = Tree { ifindex: 1, shape, discipline: Discipline::Fifo, frame };
+        prop_assert!(tree.turn() >= shape.segment.min(GSO_MAX));
+        prop_assert!(shape.splits() || tree.turn() >= shape.burst.min(GSO_MAX));
     }
 
     #[test]
