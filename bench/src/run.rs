@@ -104,23 +104,36 @@ pub fn run(options: &Options) -> Result<bool> {
         seconds: 0.0,
         cases: Vec::new(),
     };
+    let earlier = earlier(options)?;
+    if let Some(earlier) = &earlier {
+        // Not after an hour of measuring.
+        report.check_beside(earlier)?;
+    }
     measure(options, &chosen, &dir, &mut report)?;
     report.load_after = machine::load();
     report.seconds = started.elapsed().as_secs_f64().round();
     print!("\n{}", text::report(&report));
     let failed = failed(&report);
-    if let Some(name) = options.name.as_ref().filter(|_| !options.cases.is_empty()) {
-        let path = store::results().join(format!("{name}.json"));
-        if path.exists() {
-            let order = CASES.map(|case| case.name);
-            report.keep_from(store::read(&path)?, &order)?;
-        }
+    if let Some(earlier) = earlier {
+        report.keep_from(earlier, &CASES.map(|case| case.name))?;
     }
     publish(options, &report)?;
     for case in &failed {
         eprintln!("bench: case {case}: figures of podnet are missing");
     }
     Ok(failed.is_empty())
+}
+
+/// The run of the same name of which cases are kept that this one does not measure.
+///
+/// # Errors
+/// It cannot be read.
+fn earlier(options: &Options) -> Result<Option<Report>> {
+    let Some(name) = options.name.as_ref().filter(|_| !options.cases.is_empty()) else {
+        return Ok(None);
+    };
+    let path = store::results().join(format!("{name}.json"));
+    path.exists().then(|| store::read(&path)).transpose()
 }
 
 /// The rule by which a run of these options bears load.

@@ -166,8 +166,9 @@ pub fn write(out: &mut String, report: &Report) {
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "| bar, measured on {} | wanted | found | |\n|---|---|---|---|",
-        commits.join(", ")
+        "| bar, measured on {}, Linux {} | wanted | found | |\n|---|---|---|---|",
+        commits.join(", "),
+        report.machine.kernel
     );
     for bar in &BARS {
         let (found, word) = bar.told(report);

@@ -9,6 +9,10 @@ use super::{Report, highlights, picture, store, tables};
 
 const BEGIN: &str = "<!-- bench:begin -->";
 const END: &str = "<!-- bench:end -->";
+/// The run of `cargo xtask bench --name bars`, in bench/results.
+///
+/// It has the cases of [`super::bars::CASES`], all of one commit, whatever the other run is of.
+const BARS: &str = "bars.json";
 
 /// A generated document.
 #[derive(Debug)]
@@ -25,6 +29,7 @@ pub struct Document {
 /// There is no run there or more than one, or a document has no place for its figures.
 pub fn documents() -> Result<Vec<Document>> {
     let report = current()?;
+    let bars = bars()?;
     let filled = |path: &'static str, section: &str| {
         let now = root().join(path);
         let now = fs::read_to_string(&now).with_context(|| format!("reading {}", now.display()))?;
@@ -33,7 +38,10 @@ pub fn documents() -> Result<Vec<Document>> {
     };
     Ok(vec![
         filled("README.md", &highlights::readme(&report))?,
-        filled("docs/performance.md", &tables::markdown(&report))?,
+        filled(
+            "docs/performance.md",
+            &tables::markdown(&report, bars.as_ref()),
+        )?,
         Document {
             path: "docs/performance.svg",
             text: picture::svg(&report),
@@ -87,14 +95,21 @@ pub fn current() -> Result<Report> {
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<io::Result<_>>()
         .with_context(|| format!("reading {}", results.display()))?;
+    files.retain(|file| file.file_name().is_none_or(|name| name != BARS));
     files.sort();
     match &files[..] {
         [file] => store::read(file),
         _ => bail!(
-            "bench/results has {} files: keep the JSON of the current version's run and nothing else",
+            "bench/results has {} files beside {BARS}: keep the JSON of the current version's run and nothing else",
             files.len()
         ),
     }
+}
+
+/// The run that bars are judged by, if there is one.
+fn bars() -> Result<Option<Report>> {
+    let path = store::results().join(BARS);
+    path.exists().then(|| store::read(&path)).transpose()
 }
 
 fn root() -> PathBuf {

@@ -210,14 +210,11 @@ impl Report {
         cases.map(|case| case.name.as_str()).collect()
     }
 
-    /// Takes over the cases of an earlier run that this one has not measured.
-    ///
-    /// They are put in this order of names.
+    /// Checks that the figures of an earlier run belong together with this one's.
     ///
     /// # Errors
-    /// The earlier run was made elsewhere, or one of the two is a quick run: their figures do not
-    /// belong together.
-    pub fn keep_from(&mut self, earlier: Self, order: &[&str]) -> anyhow::Result<()> {
+    /// The earlier run was made elsewhere, or one of the two is a quick run.
+    pub fn check_beside(&self, earlier: &Self) -> anyhow::Result<()> {
         let same = |report: &Self| {
             let machine = &report.machine;
             (
@@ -227,13 +224,24 @@ impl Report {
                 report.quick,
             )
         };
-        if same(self) != same(&earlier) {
+        if same(self) != same(earlier) {
             anyhow::bail!(
                 "the run `{}` is of another machine or kernel, or only one of both is quick: \
                  choose another --name",
                 earlier.name
             );
         }
+        Ok(())
+    }
+
+    /// Takes over the cases of an earlier run that this one has not measured.
+    ///
+    /// They are put in this order of names.
+    ///
+    /// # Errors
+    /// As [`Self::check_beside`].
+    pub fn keep_from(&mut self, earlier: Self, order: &[&str]) -> anyhow::Result<()> {
+        self.check_beside(&earlier)?;
         let mine = |case: &Case| self.cases.iter().any(|own| own.name == case.name);
         let kept: Vec<Case> = earlier
             .cases

@@ -8,8 +8,8 @@ use crate::series::Summary;
 use crate::spread::{self, Style};
 use crate::{bars, highlights, revision};
 
-/// Every table of a run, in Markdown.
-pub fn markdown(report: &Report) -> String {
+/// Every table of a run, in Markdown, with the bars of one that has these cases.
+pub fn markdown(report: &Report, measured: Option<&Report>) -> String {
     let machine = &report.machine;
     let name = &report.name;
     // Writing to a string cannot fail, here and below.
@@ -41,7 +41,7 @@ pub fn markdown(report: &Report) -> String {
         );
     }
     let mut bars = String::new();
-    bars::write(&mut bars, report);
+    bars::write(&mut bars, measured.unwrap_or(report));
     if !bars.is_empty() {
         heading(&mut out, "Bars");
         out.push_str(&bars);
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_table_has_podnets_figure_the_ratios_and_the_gaps() {
-        let text = markdown(&sample());
+        let text = markdown(&sample(), None);
         let line = "| TCP, 1 stream | 11.0 Gbit/s | 1.22 ±1 % | 0.92 ±5 % |";
         assert!(text.contains(line), "{text}");
         let head = "| pod to pod | podnet L2 | / bridge <1> | / bare veth pair |";
@@ -315,7 +315,7 @@ mod tests {
             .put("podnet memif", 0, 0.03);
         case.seal();
         report.cases.push(case);
-        let text = markdown(&report);
+        let text = markdown(&report, None);
         let line = "| UDP 64 B, to a kernel pod | 500 kpps | 2.00 |";
         assert!(text.contains(line), "{text}");
         let line = "| CPU of the switch, idle | 0.030 % of a core |";
@@ -337,7 +337,7 @@ mod tests {
         }
         case.seal();
         report.cases.push(case);
-        let text = markdown(&report);
+        let text = markdown(&report, None);
         let line = "| 10 Mbit/s, both, 1 stream | 99.0 | 98.0 | 100.5 | 106 | 1.50 | 12.0 |";
         assert!(text.contains(line), "{text}");
         assert!(text.contains("p99 ms: podnet | ping"), "{text}");
@@ -353,7 +353,7 @@ mod tests {
             measure.put("bridge <1>", round, *other);
         }
         case.seal();
-        let text = markdown(&report);
+        let text = markdown(&report, None);
         let line = "| TCP, 8 streams | 10.0 Gbit/s ±28 % | noise ±38 % |  |";
         assert!(text.contains(line), "{text}");
     }
@@ -362,7 +362,7 @@ mod tests {
     fn the_head_names_the_commit_and_cases_of_a_busy_machine() {
         let mut report = sample();
         report.cases[0].commit = "0123abc-dirty".to_owned();
-        let text = markdown(&report);
+        let text = markdown(&report, None);
         let head = text.lines().nth(1).unwrap();
         assert!(
             head.starts_with("podnet 0123abc with uncommitted changes, "),
@@ -374,7 +374,7 @@ mod tests {
             stolen: 0.0,
             runnable: 3,
         });
-        let text = markdown(&report);
+        let text = markdown(&report, None);
         assert!(text.contains("measured all the same: tcp."), "{text}");
     }
 
@@ -388,7 +388,7 @@ mod tests {
         measure.put("4,000 ports", 0, 2.2);
         case.seal();
         report.cases.push(case);
-        let text = markdown(&report);
+        let text = markdown(&report, None);
         let head = "| CNI among many ports | figure | over 100 ports |";
         assert!(text.contains(head), "{text}");
         let line = "| 4,000 ports: ADD, p50 | 2.20 ms | 1.10 |";
@@ -403,7 +403,7 @@ mod tests {
             .put("podnet L2", 0, 0.0);
         case.seal();
         report.cases.push(case);
-        let text = markdown(&report);
+        let text = markdown(&report, None);
         let line = "| Datagrams lost, kill -9 | 0 of 10,000 |";
         assert!(text.contains(line), "{text}");
     }
