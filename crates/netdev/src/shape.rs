@@ -6,10 +6,9 @@
 //! of them send little and go first, as with `fq_codel`. In one FIFO instead, a ping behind a bulk flow waits for everything that this flow has in the queue.
 //!
 //! A packet of many segments (GSO) keeps the line for as long as all of them take. `tbf` splits what
-//! is larger than its burst or its peak burst, so one of the two is kept small: at a millisecond of the
-//! rate. At 1 Gbit/s the largest packets of TCP then stay whole, and splitting them costs so much that the
-//! rate is not reached. At low rates a millisecond is less than a frame, and a timer for each frame costs
-//! as much, so sixteen frames stay whole if they take 20 ms at most; a burst that is asked for bounds both.
+//! is larger than its burst or its peak burst, so one of the two is kept at about a millisecond of
+//! the rate. Not less: at 1 Gbit/s the largest packets of TCP then stay whole, and splitting them
+//! costs so much that the rate is not reached.
 //!
 //! Nothing here is newer than Linux 3.13.
 
@@ -46,12 +45,6 @@ const QUEUE_FREELY: u64 = 1 << 20;
 ///
 /// No rate that needs splitting comes near it.
 const PEAK: u64 = 12_500_000_000;
-/// Full frames that stay whole as a packet of many segments, at rates that are low.
-///
-/// TCP's packets, behind a queue, are as large at most times.
-const WHOLE: u64 = 16;
-/// The part of a second that those may take: 20 ms.
-const WHOLE_TIME: u64 = 50;
 /// Nanoseconds of a tick, in which the kernel reports sizes as times.
 ///
 /// `PSCHED_SHIFT`, net/pkt_sched.h; the second word of `/proc/net/psched`.
@@ -85,18 +78,17 @@ impl Shape {
     ///
     /// - the rate is rounded down to whole bytes, at least 1;
     /// - the burst is at least 1 ms of the rate, which a timer needs to keep the rate, and two full
-    ///   frames; at most 1 s of the rate, for runtimes pass 2^32. Not given, it is the largest packet;
-    /// - packets above a millisecond of the rate, two full frames, and sixteen of 20 ms at most, are split,
-    ///   and those above the burst;
+    ///   frames; at most 1 s of the rate, for runtimes pass 2^32. Not given, it is the least;
+    /// - packets above a millisecond of the rate and two full frames are split;
     /// - 25 ms of the rate may wait, but not more than 1 MiB or 2.5 ms, whichever is more: bytes of
     ///   small packets hold twelve times their size in memory. At least 128 full frames.
     pub fn new(bits_per_second: u64, burst_bits: Option<u64>, mtu: u16) -> Self {
         let frame = u64::from(mtu) + u64::from(ETHERNET);
         let rate = (bits_per_second / 8).clamp(1, Self::RATE_MAX);
-        let least = (rate / 1000).max(2 * frame);
-        let whole = least.max((WHOLE * frame).min(rate / WHOLE_TIME));
-        let burst = burst_bits.map_or(whole, |bits| (bits / 8).min(rate).max(least));
-        let segment = whole.min(burst);
+        let least = rate / 1000;
+        let asked = burst_bits.map_or(least, |bits| bits / 8);
+        let burst = asked.min(rate).max(least).max(2 * frame);
+        let segment = least.max(2 * frame).min(burst);
         let queue = (rate / 40)
             .min(QUEUE_FREELY.max(rate / 400))
             .max(128 * frame);

@@ -33,7 +33,7 @@ fn rate_burst_mechanism_and_source_are_shown() {
     assert_eq!(row("b"), json!({"ingress": null, "egress": null}));
     let shown = row("a");
     for (way, rate, burst, interface) in [
-        ("ingress", 100_000_000, 16 * 1514 * 8, &names.host),
+        ("ingress", 100_000_000, 100_000, &names.host),
         ("egress", 8_000_000, 400_000, &names.near),
     ] {
         let limit = &shown[way];

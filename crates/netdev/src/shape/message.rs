@@ -85,16 +85,11 @@ impl Tree {
 
     /// Makes or changes the `fq_codel`. The number of its flows cannot be changed.
     pub(super) fn fq_codel(&self, change: bool) -> Step {
-        let Shape {
-            rate,
-            queue,
-            segment,
-            ..
-        } = self.shape;
+        let Shape { rate, queue, .. } = self.shape;
         let frame = self.frame.max(1);
-        // No shorter than the largest packet and a half take: each would be found to have waited.
-        let largest_time = u64::from(segment.max(frame)) * 1_500_000 / rate.max(1);
-        let target = CODEL_TARGET.max(largest_time);
+        // No shorter than a full frame and a half take: each would be found to have waited.
+        let frame_time = u64::from(frame) * 1_500_000 / rate.max(1);
+        let target = CODEL_TARGET.max(frame_time);
         let options = [
             FqCodel::Limit((queue / frame).max(1).saturating_mul(FULL_FLOWS)),
             FqCodel::Target(micros(target)),

@@ -5,22 +5,18 @@ use super::*;
 
 const MBIT: u64 = 1_000_000;
 const FULL: u32 = 2 * 1514;
-const WHOLE: u32 = 16 * 1514;
 
 fn shape(bits_per_second: u64, burst_bits: Option<u64>) -> Shape {
     Shape::new(bits_per_second, burst_bits, 1500)
 }
 
 #[test]
-fn defaults_are_a_millisecond_of_burst_or_sixteen_frames_and_twenty_five_of_queue() {
+fn defaults_are_a_millisecond_of_burst_and_twenty_five_of_queue() {
     let cases = [
         // bit/s, then bytes: rate, burst, segment, queue
         (1000, 125, FULL, FULL, 128 * 1514),
-        // Sixteen frames would take longer than 20 ms here.
-        (2 * MBIT, 250_000, 5000, 5000, 128 * 1514),
-        (10 * MBIT, 1_250_000, WHOLE, WHOLE, 128 * 1514),
-        (100 * MBIT, 12_500_000, WHOLE, WHOLE, 312_500),
-        (500 * MBIT, 62_500_000, 62_500, 62_500, 1 << 20),
+        (10 * MBIT, 1_250_000, FULL, FULL, 128 * 1514),
+        (100 * MBIT, 12_500_000, 12_500, 12_500, 312_500),
         (1000 * MBIT, 125_000_000, 125_000, 125_000, 1 << 20),
         (5000 * MBIT, 625_000_000, 625_000, 625_000, 1_562_500),
         (
@@ -59,21 +55,12 @@ fn a_burst_is_kept_between_what_works_and_a_second_of_the_rate() {
 #[test]
 fn a_long_burst_does_not_make_long_packets() {
     let long = shape(100 * MBIT, Some(u32::MAX.into()));
-    assert_eq!(long.segment, WHOLE);
+    assert_eq!(long.segment, 12_500);
     assert!(long.splits());
     // By default the burst itself splits, and at high rates no packet is as large.
     assert!(!shape(100 * MBIT, None).splits());
     assert!(!shape(10 * MBIT, None).splits());
     assert!(!shape(100_000 * MBIT, Some(u64::MAX)).splits());
-}
-
-/// A pod that wants its small packets sooner asks for a small burst.
-#[test]
-fn a_short_burst_makes_short_packets() {
-    let short = shape(10 * MBIT, Some(8 * 4000));
-    assert_eq!((short.burst, short.segment), (4000, 4000));
-    let none = shape(10 * MBIT, Some(0));
-    assert_eq!((none.burst, none.segment), (FULL, FULL));
 }
 
 #[test]
@@ -87,7 +74,7 @@ fn the_largest_packets_of_tcp_stay_whole_from_a_gigabit_on() {
 fn a_shape_is_shown_as_it_was_asked_for() {
     assert_eq!(
         shape(10 * MBIT, None).to_string(),
-        "10 Mbit/s, burst 24224 bytes"
+        "10 Mbit/s, burst 3028 bytes"
     );
     assert_eq!(
         shape(1000 * MBIT, None).to_string(),
@@ -154,7 +141,7 @@ fn disciplines_have_the_names_of_their_queues() {
 }
 
 #[test]
-fn a_turn_holds_the_largest_packet_there_can_be_and_no_more_where_larger_ones_are_split() {
+fn a_turn_holds_the_largest_packet_there_can_be_and_no_more_than_two_frames_where_all_are_split() {
     let tree = |bits: u64| Tree {
         ifindex: 1,
         shape: shape(bits, None),
@@ -168,8 +155,7 @@ fn a_turn_holds_the_largest_packet_there_can_be_and_no_more_where_larger_ones_ar
     }
     // A hostile pod makes packets of half a megabyte (BIG TCP).
     assert!(tree(100_000 * MBIT).turn() >= GSO_MAX);
-    assert_eq!(tree(10 * MBIT).turn(), WHOLE);
-    assert_eq!(tree(MBIT).turn(), FULL);
+    assert_eq!(tree(10 * MBIT).turn(), FULL);
     // All that goes first together is half of the rate.
     for mbits in [10, 100, 5000] {
         assert!(tree(mbits * MBIT).sparse() * 64 <= mbits * MBIT / 8 / 2);
@@ -208,8 +194,6 @@ proptest! {
         // Smaller, and the kernel drops what cannot be split: every packet of the full size.
         prop_assert!(shape.segment >= 2 * frame && shape.burst >= shape.segment);
         prop_assert!(shape.queue >= 128 * frame);
-        // What stays whole keeps others waiting for 20 ms, or for two frames.
-        prop_assert!(shape.segment <= (shape.rate / 50).max(2 * u64::from(frame)).try_into().unwrap_or(u32::MAX));
         prop_assert!(u64::from(shape.burst) <= shape.rate.max(2 * u64::from(frame)));
     }
 
@@ -235,7 +219,7 @@ proptest! {
         let long = Shape::new(bits, Some(burst.saturating_add(longer)), mtu);
         prop_assert!(long.burst >= small.burst && long.rate == small.rate);
         let unasked = Shape::new(bits, None, mtu);
-        prop_assert!(unasked.burst == unasked.segment && unasked.segment >= small.segment);
+        prop_assert!(small.burst >= unasked.burst);
     }
 
     #[test]
