@@ -1,4 +1,4 @@
-//! Keeps memory that was freed few places to stay in.
+//! Keeps memory that was freed few places to stay in, and gives it back.
 #![expect(
     unsafe_code,
     reason = "the C library's allocator has no other interface"
@@ -21,4 +21,16 @@ pub fn limit_arenas() {
     }
     #[cfg(not(target_env = "gnu"))]
     let _ = ARENAS;
+}
+
+/// Gives the kernel what is free in the heap, whole pages of it (malloc_trim(3)).
+///
+/// The C library does so only at the end of a part. After 4,000 ports have got their links, a quarter of the agent's
+/// memory is free in between. Takes milliseconds, in which no thread allocates.
+pub fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim takes no pointers, and locks what other threads use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }

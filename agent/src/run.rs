@@ -491,6 +491,8 @@ async fn audits(node: &Arc<Node>) {
             tracing::warn!(error = %chain(&error), "the audit is incomplete");
         }
         Box::pin(node.reach.settle()).await;
+        // Not here: signals and the lease do not wait for it. One that dies has said so.
+        let _ = tokio::task::spawn_blocking(heap::give_back).await;
     }
 }
 
