@@ -29,6 +29,7 @@ pub mod kubernetes;
 mod manifests;
 mod matrix;
 pub mod oci;
+mod policy_oracle;
 pub mod step;
 pub mod test;
 mod tidy;
@@ -74,6 +75,8 @@ enum Verb {
     KubectlPlugin(kubectl_plugin::Options),
     /// Rewrite deploy/install.yaml, the Helm chart and other manifests
     Manifests(manifests::Options),
+    /// Compare what network policies mean with cyclonus, an engine of others
+    PolicyOracle(policy_oracle::Options),
     /// Run every check and test, tier by tier
     Test(test::Options),
     /// Check sizes, unsafe code, layering and generated files
@@ -96,6 +99,7 @@ pub fn main() -> ExitCode {
         Verb::Image(options) => image::run(&options),
         Verb::KubectlPlugin(options) => kubectl_plugin::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Manifests(options) => manifests::run(&options).map(|()| ExitCode::SUCCESS),
+        Verb::PolicyOracle(options) => policy_oracle::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Test(options) => test::run(&options),
         Verb::Tidy(options) => tidy::run(&options).map(|()| ExitCode::SUCCESS),
         Verb::Vm(options) => vm::run(&options),

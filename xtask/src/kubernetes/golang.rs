@@ -1,5 +1,6 @@
 //! Build programs from Go modules, at one version each, into their directories.
 
+pub mod oracle;
 pub mod suite;
 
 use std::fs;

@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("cni-spec", &[]),
     ("api", &[]),
     ("ipam", &[]),
+    ("policy", &[]),
     // Another program's configuration in the words of ours.
     ("multus", &["api"]),
     // Mechanism: one kernel or OS interface each, never each other.
@@ -301,7 +302,14 @@ const OWNED: &[(&str, &[&str])] = &[
 /// The layer that must run anywhere: it has no IO and no clock.
 ///
 /// Its tests may.
-const PURE: [&str; 5] = ["agent-common", "cni-spec", "api", "ipam", "multus"];
+const PURE: [&str; 6] = [
+    "agent-common",
+    "cni-spec",
+    "api",
+    "ipam",
+    "multus",
+    "policy",
+];
 const IMPURE: [&str; 5] = ["mio", "rustix", "tempfile", "tokio", "tracing"];
 
 /// Compares the packages of `cargo metadata` with the tables; one line per finding.
