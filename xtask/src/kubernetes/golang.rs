@@ -263,6 +263,38 @@ fn build_programs(
     complete(dir)
 }
 
+/// Builds a program of one file of ours, which uses modules of others.
+///
+/// `sources` are `go.mod` and `main.go`; returns the program's path.
+///
+/// # Errors
+/// No Go, no module proxy, or the compiler refuses.
+fn of_one_file(
+    dir: &Path,
+    name: &str,
+    (requirement, source): (&str, &str),
+    what: &str,
+) -> Result<PathBuf> {
+    let program = dir.join(name);
+    if is_complete(dir) {
+        return Ok(program);
+    }
+    let module = dir.join("module");
+    fs::create_dir_all(&module).with_context(|| format!("creating {}", module.display()))?;
+    fs::write(module.join("go.mod"), requirement)?;
+    fs::write(module.join("main.go"), source)?;
+    say(format!("building {what} from its Go module"));
+    let mut build = go(&module);
+    build
+        .args(["build", "-mod=mod", "-buildvcs=false", "-trimpath"])
+        .args(["-ldflags", "-s -w", "-o"])
+        .arg(&program)
+        .arg(".");
+    execute(&mut build).with_context(|| format!("building {what}"))?;
+    complete(dir)?;
+    Ok(program)
+}
+
 /// Where the source of a module is after its download.
 fn module(path: &str, version: &str) -> Result<PathBuf> {
     if !succeeds(Command::new("go").arg("version")) {

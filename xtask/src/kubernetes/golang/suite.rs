@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::{
-    KUBERNETES, complete, go, go_mod, is_complete, source, staging_modules, version_flags,
+    KUBERNETES, complete, go, go_mod, is_complete, of_one_file, source, staging_modules,
+    version_flags,
 };
 use crate::step::{execute, say};
 
@@ -65,26 +66,15 @@ pub fn tests(under: &Path) -> Result<PathBuf> {
 /// # Errors
 /// As [`tests`].
 pub fn coredns(under: &Path) -> Result<PathBuf> {
-    let dir = under.join(format!("coredns-{COREDNS}"));
-    let program = dir.join("coredns");
-    if is_complete(&dir) {
-        return Ok(program);
-    }
-    let module = dir.join("module");
-    fs::create_dir_all(&module).with_context(|| format!("creating {}", module.display()))?;
     let requirement = format!(
         "module podnet.dev/coredns\n\ngo 1.25.0\n\nrequire github.com/coredns/coredns {COREDNS}\n"
     );
-    fs::write(module.join("go.mod"), requirement)?;
-    fs::write(module.join("main.go"), include_str!("../coredns.go"))?;
-    say(format!("building CoreDNS {COREDNS} from its Go module"));
-    let mut build = go(&module);
-    build
-        .args(["build", "-mod=mod", "-buildvcs=false", "-trimpath"])
-        .args(["-ldflags", "-s -w", "-o"])
-        .arg(&program)
-        .arg(".");
-    execute(&mut build).context("building CoreDNS")?;
-    complete(&dir)?;
-    Ok(program)
+    let sources = (requirement.as_str(), include_str!("../coredns.go"));
+    let what = format!("CoreDNS {COREDNS}");
+    of_one_file(
+        &under.join(format!("coredns-{COREDNS}")),
+        "coredns",
+        sources,
+        &what,
+    )
 }
