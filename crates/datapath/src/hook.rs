@@ -207,7 +207,7 @@ impl Hook {
 
     /// Opens a dispatcher, which its first use pins.
     ///
-    /// The programs behind it are loaded then, which takes a tenth of a second.
+    /// The programs behind it are loaded then, which takes some tenths of a second.
     fn dispatcher(&self, dispatcher: Dispatcher) -> Result<SchedClassifier, DatapathError> {
         let pin = self.serve(dispatcher.side())?;
         SchedClassifier::from_pin(pin).map_err(DatapathError::program("open", dispatcher.name()))
