@@ -111,12 +111,7 @@ impl Network {
     /// Returns the atom of an address.
     pub fn atom(&self, address: IpAddr) -> Atom {
         let known = self.identities.get(&address).copied();
-        let block = || {
-            let found = self.blocks.iter().filter(|(net, _)| net.contains(&address));
-            let longest = found.max_by_key(|(net, _)| net.prefix_len());
-            longest.map_or(UNKNOWN, |(_, atom)| *atom)
-        };
-        known.unwrap_or_else(block)
+        known.unwrap_or_else(|| longest(&self.blocks, address))
     }
 
     /// Reports what a program finds: whether a set lets traffic with an atom pass.
@@ -176,6 +171,15 @@ pub fn compile(
         sets,
         guards,
     })
+}
+
+/// Returns the number of the longest prefix that has an address.
+///
+/// Prefixes of both families are whole: each address has one.
+fn longest(prefixes: &[(IpNet, u32)], address: IpAddr) -> u32 {
+    let found = prefixes.iter().filter(|(net, _)| net.contains(&address));
+    let longest = found.max_by_key(|(net, _)| net.prefix_len());
+    longest.map_or(0, |(_, number)| *number)
 }
 
 fn by_number<T>(found: BTreeMap<T, u32>) -> Vec<T> {

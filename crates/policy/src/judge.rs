@@ -159,7 +159,6 @@ impl Case<'_> {
                 return Some(rule.action);
             }
         }
-        let perhaps = perhaps || (!sure_peer && sure_port);
         (perhaps && rule.action != Action::Accept).then_some(Action::Deny)
     }
 
@@ -177,20 +176,14 @@ impl Case<'_> {
             (Ports::Named(of, name), traffic) => {
                 let destination = match (self.direction, self.peer) {
                     (Direction::Ingress, _) => Some(self.subject),
-                    (Direction::Egress, Peer::Member(member, _)) => Some(member),
+                    (Direction::Egress, Peer::Member(member, _)) => known.then_some(member),
                     (Direction::Egress, Peer::Address(_)) => None,
                 };
                 perhaps |= self.direction == Direction::Egress && !known;
                 let is = |(protocol, port)| traffic == Traffic::Port(protocol, port);
-                known_or_own(self.direction, known)
-                    && destination.is_some_and(|it| it.numbers(*of, name).any(is))
+                destination.is_some_and(|it| it.numbers(*of, name).any(is))
             }
         });
         (sure, sure || perhaps)
     }
-}
-
-/// Whether the named ports of the destination are known.
-const fn known_or_own(direction: Direction, known: bool) -> bool {
-    known || matches!(direction, Direction::Ingress)
 }

@@ -11,6 +11,7 @@ mod ports;
 
 use std::fmt;
 
+use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -70,6 +71,16 @@ impl Problems {
             }
         }
     }
+}
+
+/// Reads a network; bits behind its prefix are left out.
+///
+/// # Errors
+/// The fault and the remedy.
+fn net(text: &str) -> Result<IpNet, String> {
+    let net = text.parse::<IpNet>();
+    net.map(|net| net.trunc())
+        .map_err(|_| format!("`{text}` is no network: write it as 192.0.2.0/24 or 2001:db8::/64"))
 }
 
 /// Reads a part of an object.

@@ -1,6 +1,6 @@
 //! Test the meaning of policies, by the rules of their APIs.
 
-use std::net::IpAddr;
+mod agree;
 
 use policy::{
     Decision, Direction, Kind, Labels, Member, NamedPort, PeerEnd, Policy, Protocol, Traffic,
@@ -79,34 +79,16 @@ fn may(
     traffic: Traffic,
 ) -> bool {
     let world = world();
-    let (address, end) = match peer {
+    let end = match peer {
         M(index) => {
             let member = &world.members[*index];
-            let address = member.addresses[0];
-            (address, PeerEnd::Member(member, address))
+            PeerEnd::Member(member, member.addresses[0])
         }
-        O(text) => {
-            let address: IpAddr = text.parse().expect("it is valid");
-            (address, PeerEnd::Address(address))
-        }
+        O(text) => PeerEnd::Address(text.parse().expect("an address")),
     };
-    let decision = judge(
-        &world,
-        policies,
-        direction,
-        &world.members[subject],
-        end,
-        traffic,
-    );
     let tables = compile(&world, policies, [subject]).expect("it is valid");
-    let guard = tables.guards[&subject];
-    let set = match direction {
-        Direction::Ingress => guard.ingress,
-        Direction::Egress => guard.egress,
-    };
-    let found = tables.allows(set, tables.atom(address), traffic);
-    assert_eq!(found, decision.allows(), "{decision:?}");
-    found
+    let facts = (&world, policies, &tables);
+    agree::passes(facts, (direction, subject), end, traffic)
 }
 
 fn receives(policies: &[Policy], subject: usize, peer: &From, traffic: Traffic) -> bool {

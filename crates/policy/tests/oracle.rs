@@ -1,12 +1,14 @@
 //! Compare with the engine of cyclonus: `cargo xtask policy-oracle`.
 
+mod agree;
+
 use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use policy::{
     Direction, Kind, Labels, Member, NamedPort, PeerEnd, Policy, Protocol, Traffic, World, compile,
-    judge, network,
+    network,
 };
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -243,22 +245,8 @@ impl Question<'_> {
                 Some(peer) => PeerEnd::Member(&world.members[peer], address),
                 None => PeerEnd::Address(address),
             };
-            let decision = judge(
-                world,
-                policies,
-                direction,
-                &world.members[subject],
-                peer,
-                traffic,
-            );
-            let guard = tables.guards[&subject];
-            let set = match direction {
-                Direction::Ingress => guard.ingress,
-                Direction::Egress => guard.egress,
-            };
-            let found = tables.allows(set, tables.atom(address), traffic);
-            assert_eq!(found, decision.allows(), "{decision:?}");
-            found
+            let facts = (world, policies, tables);
+            agree::passes(facts, (direction, subject), peer, traffic)
         };
         (
             side(Direction::Egress, self.from, self.to),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::{Atom, CompileError, MAX_ATOMS, UNKNOWN, number};
+use super::{Atom, CompileError, MAX_ATOMS, UNKNOWN, by_number, longest, number};
 use crate::labels::Labels;
 use crate::model::{Peer, Policy, Ports, Protocol};
 use crate::world::{Member, NamedPort, World};
@@ -56,11 +56,7 @@ impl Atoms {
             .into_iter()
             .map(|net| (net, number(&mut within, blocks_of(&peers, net))))
             .collect();
-        let block_of = |address: IpAddr| {
-            let inside = prefixes.iter().filter(|(net, _)| net.contains(&address));
-            let longest = inside.max_by_key(|(net, _)| net.prefix_len());
-            longest.map_or(0, |(_, blocks)| *blocks)
-        };
+        let block_of = |address: IpAddr| longest(&prefixes, address);
         let mut found: BTreeMap<IpAddr, Option<Signature>> = BTreeMap::new();
         for address in world.nodes.iter().flat_map(|node| &node.addresses) {
             let part = Part {
@@ -106,8 +102,8 @@ impl Atoms {
                 .collect(),
             peers,
             names,
-            parts: super::by_number(parts),
-            within: super::by_number(within),
+            parts: by_number(parts),
+            within: by_number(within),
             signatures: all.into_iter().collect(),
         })
     }

@@ -1,11 +1,10 @@
 //! Read ClusterNetworkPolicy (`policy.networking.k8s.io/v1alpha2`).
 
-use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::ports::ProtocolSpec;
-use super::{Problem, Problems, Read, parse};
+use super::{Problem, Problems, Read, net, parse};
 use crate::labels::{Selector, SelectorSpec};
 use crate::model::{Action, Block, Kind, Namespaces, Peer, Pods, Policy, PolicyId, Rule, Tier};
 
@@ -218,14 +217,9 @@ impl PeerSpec {
             return Ok(vec![Peer::Nodes(Selector::read(nodes)?)]);
         }
         if let Some(networks) = &self.networks {
-            let block = |text: &String| match text.parse::<IpNet>() {
-                Ok(net) => Ok(Peer::Block(Block {
-                    cidr: net.trunc(),
-                    except: Vec::new(),
-                })),
-                Err(_) => Err(format!(
-                    "`{text}` is no network: write it as 192.0.2.0/24 or 2001:db8::/64"
-                )),
+            let block = |text: &String| {
+                let except = Vec::new();
+                net(text).map(|cidr| Peer::Block(Block { cidr, except }))
             };
             return networks.iter().map(block).collect();
         }

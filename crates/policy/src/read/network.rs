@@ -1,11 +1,10 @@
 //! Read NetworkPolicy and MultiNetworkPolicy, whose specs are the same.
 
-use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::ports::PortSpec;
-use super::{Problem, Problems, Read, parse};
+use super::{Problem, Problems, Read, net, parse};
 use crate::labels::{Selector, SelectorSpec};
 use crate::model::{Action, Block, Kind, Namespaces, Peer, Pods, Policy, PolicyId, Rule, Tier};
 
@@ -201,11 +200,6 @@ impl PeerSpec {
 
 impl BlockSpec {
     fn read(&self) -> Result<Block, String> {
-        let net = |text: &str| {
-            text.parse::<IpNet>().map(|net| net.trunc()).map_err(|_| {
-                format!("`{text}` is no network: write it as 192.0.2.0/24 or 2001:db8::/64")
-            })
-        };
         let cidr = net(&self.cidr)?;
         let except = self.except.iter().flatten();
         let except = except
