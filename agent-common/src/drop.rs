@@ -113,6 +113,16 @@ drop_reasons! {
     ///
     /// The network has had its share.
     StormNode = 35, "storm_node";
+    /// A network policy of the sender does not allow it.
+    PolicyEgress = 36, "policy_egress";
+    /// A network policy of the receiver does not allow it.
+    PolicyIngress = 37, "policy_ingress";
+    /// A fragment of which network policies cannot see the ports.
+    ///
+    /// The first one is too short, was dropped, or has not come yet.
+    PolicyFragment = 38, "policy_fragment";
+    /// The sender opens more connections through network policies than it may.
+    FlowLimit = 39, "flow_limit";
 }
 
 impl DropReason {

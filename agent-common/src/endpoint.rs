@@ -29,6 +29,9 @@ pub const ENDPOINT_SOCKET: u32 = 1 << 4;
 /// address of each family.
 pub const ENDPOINT_OUTSIDE: u32 = 1 << 8;
 
+/// A policy speaks of the port: what comes for it is judged before it is delivered.
+pub const ENDPOINT_GUARD: u32 = 1 << 9;
+
 /// Key of `FDB`.
 #[repr(C)]
 #[derive(

@@ -9,6 +9,11 @@ pub const FLOOD_CHUNK: usize = 127;
 /// How many tail calls they take is in [`tail_call`](crate::tail_call).
 pub const FLOOD_CHUNKS: u32 = 28;
 
+/// Bit of an interface whose port gets no frames for all but ARP and neighbour discovery.
+///
+/// A policy isolates what the port receives. No interface has a number this large.
+pub const FLOOD_CLOSED: u32 = 1 << 31;
+
 /// Key of `FLOOD`.
 #[repr(C)]
 #[derive(
@@ -44,7 +49,7 @@ pub struct FloodPorts {
     ///
     /// The number counts the ports of all chunks together.
     pub total: u16,
-    /// Host-side interfaces.
+    /// Host-side interfaces, with [`FLOOD_CLOSED`] where it holds.
     pub ifindexes: [u32; FLOOD_CHUNK],
 }
 

@@ -27,6 +27,7 @@ pub mod drop;
 pub mod endpoint;
 pub mod event;
 pub mod flood;
+pub mod guard;
 pub mod icmp_error;
 pub mod map;
 pub mod nd;
@@ -49,4 +50,4 @@ pub mod wire;
 /// Version of the map layouts, part of the pin path.
 ///
 /// Raise it whenever `tests/abi.txt` changes.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;

@@ -26,6 +26,22 @@ pub const MAX_OUTLETS: u32 = 256;
 pub const MAX_WIRES: u32 = 65_536;
 /// Members on other nodes that routers on an uplink lead to.
 pub const MAX_NEXT_HOPS: u32 = 131_072;
+/// Ports that policies speak of: as many as there can be with any `--max-ports`.
+pub const MAX_GUARDS: u32 = 65_536;
+/// Addresses of members and nodes of guarded networks, in all generations of their policies.
+pub const MAX_ATOMS: u32 = 262_144;
+/// Blocks of addresses in policies.
+pub const MAX_BLOCKS: u32 = 65_536;
+/// Generations of policies: two of a network while they change.
+pub const MAX_GENERATIONS: u32 = 4_096;
+/// Rows of atoms in sets.
+pub const MAX_SET_ROWS: u32 = 1_048_576;
+/// Rows.
+pub const MAX_ROWS: u32 = 262_144;
+/// Connections that are followed.
+pub const MAX_FLOWS: u32 = 65_536;
+/// Packets in fragments that are followed.
+pub const MAX_FRAGMENTS: u32 = 8_192;
 /// Drop reasons.
 pub const MAX_DROP_REASONS: u32 = 64;
 /// Entries of `PORT_REASONS`.
@@ -64,5 +80,11 @@ pub const JUMP_ICMP_ERROR: u32 = 3;
 pub const JUMP_WIRE: u32 = 4;
 /// `JUMP[JUMP_TO_WIRE]` sends a frame of a pod out of its network's uplink.
 pub const JUMP_TO_WIRE: u32 = 5;
+/// `JUMP[JUMP_GUARD_POD]` judges what a port of a guarded network sends.
+pub const JUMP_GUARD_POD: u32 = 6;
+/// `JUMP[JUMP_GUARD_IN]` judges what comes from elsewhere for a guarded port.
+pub const JUMP_GUARD_IN: u32 = 7;
+/// `JUMP[JUMP_CARRY]` carries out what was decided about a frame that policies let pass.
+pub const JUMP_CARRY: u32 = 8;
 /// Slots of `JUMP`.
-pub const JUMP_SLOTS: u32 = 8;
+pub const JUMP_SLOTS: u32 = 16;

@@ -1,28 +1,29 @@
 //! Decision about one frame of a pod: anti-spoofing, then L2 or L3 forwarding.
 //!
-//! Four stages, each a file: `parse` reads headers, `guard` refuses what the port may not send, `resolve` looks
+//! Four stages, each a file: `parse` reads headers, `rights` refuses what the port may not send, `resolve` looks
 //! up the receiver, `forward` says what becomes of the frame. The TC program and every other engine call
 //! [`decide`] or [`decide_in`] with the same inputs and carry out the same [`Decision`]. Nothing that is not
 //! explicitly allowed passes.
 
+use crate::drop::DropReason;
 use crate::packet::{ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame};
 use crate::port::Port;
 
 mod decision;
 mod forward;
-mod guard;
 mod parse;
 mod resolve;
+mod rights;
 mod scratch;
 mod tables;
 
 pub use self::decision::{Act, Decision, Family};
-pub(crate) use self::guard::{carries_alone, carries_on_wire};
+pub(crate) use self::rights::{carries_alone, carries_on_wire};
 pub use self::scratch::{Packet, Scratch};
 pub use self::tables::Tables;
 
 use self::decision::Step;
-use self::guard::Intent;
+use self::rights::Intent;
 
 /// Decides about a frame that `port` sent.
 #[inline(always)]
@@ -44,6 +45,29 @@ pub fn decide_in<F: Frame + ?Sized, T: Tables>(
     }
 }
 
+/// Reads the headers of a frame into the scratch; returns its EtherType.
+///
+/// # Errors
+/// `Truncated`, `Malformed`, `Ipv6Headers`.
+#[inline(always)]
+pub(crate) fn read<F: Frame + ?Sized>(frame: &F, scratch: &mut Scratch) -> Result<u16, DropReason> {
+    let read = |scratch: &mut Scratch| {
+        scratch.partial = frame.partial();
+        let ether_type = parse::ethernet(frame, scratch)?;
+        match ether_type {
+            ETH_P_IP => parse::ipv4(frame, scratch)?,
+            ETH_P_IPV6 => parse::ipv6(frame, scratch)?,
+            _ => {}
+        }
+        Ok(ether_type)
+    };
+    match read(scratch) {
+        Ok(ether_type) => Ok(ether_type),
+        Err(Act::Drop(reason)) => Err(reason),
+        Err(_) => Err(DropReason::Malformed),
+    }
+}
+
 #[inline(always)]
 fn stages<F: Frame + ?Sized, T: Tables>(
     frame: &F,
@@ -53,20 +77,20 @@ fn stages<F: Frame + ?Sized, T: Tables>(
 ) -> Step<Act> {
     // Before anything else, so that on the stack it has the place of what comes later.
     scratch.partial = frame.partial();
-    guard::vlan(frame, port, tables)?;
+    rights::vlan(frame, port, tables)?;
     let ether_type = parse::ethernet(frame, scratch)?;
-    guard::ethernet(frame, port, ether_type, scratch)?;
+    rights::ethernet(frame, port, ether_type, scratch)?;
     let intent = match ether_type {
         ETH_P_IP => {
             parse::ipv4(frame, scratch)?;
-            guard::ipv4(frame, port, tables, scratch)?
+            rights::ipv4(frame, port, tables, scratch)?
         }
         ETH_P_IPV6 => {
             parse::ipv6(frame, scratch)?;
-            guard::ipv6(frame, port, tables, scratch)?
+            rights::ipv6(frame, port, tables, scratch)?
         }
-        ETH_P_ARP => guard::arp(frame, port, tables, scratch)?,
-        other => guard::other(port, tables, other, scratch)?,
+        ETH_P_ARP => rights::arp(frame, port, tables, scratch)?,
+        other => rights::other(port, tables, other, scratch)?,
     };
     match intent {
         Intent::Switch => {

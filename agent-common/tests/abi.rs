@@ -10,7 +10,10 @@ use agent_common::counter::{Count, NetworkDropKey, PortCounters};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{self, Endpoint, EndpointKey, FdbKey};
 use agent_common::event::{DropEvent, EVENT_HEAD};
-use agent_common::flood::{FLOOD_CHUNK, FLOOD_CHUNKS, FloodKey, FloodPorts};
+use agent_common::flood::{FLOOD_CHUNK, FLOOD_CHUNKS, FLOOD_CLOSED, FloodKey, FloodPorts};
+use agent_common::guard::{
+    self, AtomKey, Classes, FlowKey, FlowWords, Fragment, FragmentKey, Guard, Row, SetKey,
+};
 use agent_common::map;
 use agent_common::network::{self, Network};
 use agent_common::port::{self, Port, PortAddressKey};
@@ -82,6 +85,14 @@ fn layout() -> Result<String, std::fmt::Error> {
         DROPS "percpu_array" [u32 => Count; map::MAX_DROP_REASONS]
         NETWORK_DROPS "percpu_hash" [NetworkDropKey => Count; map::MAX_NETWORK_DROPS]
         EVENT_TIMES "percpu_array" [u32 => u64; map::MAX_DROP_REASONS]
+        GUARDS "hash" [u32 => Guard; map::MAX_GUARDS]
+        ATOMS "hash" [AtomKey => u32; map::MAX_ATOMS]
+        CLASSES "hash" [u32 => Classes; map::MAX_GENERATIONS]
+        SETS "hash" [SetKey => u32; map::MAX_SET_ROWS]
+        ROWS "hash" [u32 => Row; map::MAX_ROWS]
+        FLOWS "lru_hash" [FlowKey => FlowWords; map::MAX_FLOWS]
+        FRAGMENTS "lru_hash" [FragmentKey => Fragment; map::MAX_FRAGMENTS]
+        FLOW_BUDGETS "array" [u32 => u64; guard::BUDGETS]
         EVENTS "ringbuf" [() => (); map::EVENTS_BYTES]
     }
     layout! { out,
@@ -105,6 +116,15 @@ fn layout() -> Result<String, std::fmt::Error> {
         Count { packets, bytes }
         PortCounters { from_pod, to_pod, dropped, flooded }
         NetworkDropKey { network, reason }
+        Guard { generation, egress, ingress, stamp, flags }
+        AtomKey { generation, ip }
+        Classes { counts, starts }
+        SetKey { set, atom }
+        Row { words }
+        FlowKey { network, low, high, low_port, high_port, protocol, reserved }
+        FlowWords { seen, flags, egress, ingress }
+        FragmentKey { network, source, destination, id, protocol, reserved }
+        Fragment { seen, source_port, destination_port, icmp, reserved }
         DropEvent {
             time_ns, ifindex, network, reason, length, head_length, reserved, head
         }
@@ -144,6 +164,18 @@ fn layout() -> Result<String, std::fmt::Error> {
         ("ROOT_FROM_GATEWAY", map::ROOT_FROM_GATEWAY),
         ("JUMP_ICMP_ERROR", map::JUMP_ICMP_ERROR),
         ("ROOT_XDP_UPLINK", map::ROOT_XDP_UPLINK),
+        ("PORT_GUARD", port::PORT_GUARD),
+        ("ENDPOINT_GUARD", endpoint::ENDPOINT_GUARD),
+        ("FLOOD_CLOSED", FLOOD_CLOSED),
+        ("GUARD_ADOPT", guard::GUARD_ADOPT),
+        ("OTHERS", guard::OTHERS),
+        ("FLOW_HIGH_OPENED", guard::FLOW_HIGH_OPENED),
+        ("FLOW_ANSWERED", guard::FLOW_ANSWERED),
+        ("FLOW_FIN_LOW", guard::FLOW_FIN_LOW),
+        ("FLOW_FIN_HIGH", guard::FLOW_FIN_HIGH),
+        ("FLOW_RESET", guard::FLOW_RESET),
+        ("FLOW_DENIED", guard::FLOW_DENIED),
+        ("TICK_SHIFT", guard::TICK_SHIFT),
         ("JUMP_REPLICATE", map::JUMP_REPLICATE),
         ("VTEP_CHUNKS", VTEP_CHUNKS),
         ("JUMP_FLOOD", map::JUMP_FLOOD),

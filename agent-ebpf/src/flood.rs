@@ -1,7 +1,10 @@
 //! Copying a frame to every other port of its network.
 
-use agent_common::flood::FLOOD_CHUNKS;
+use agent_common::flood::{FLOOD_CHUNKS, FLOOD_CLOSED};
 use agent_common::map::JUMP_FLOOD;
+use agent_common::packet::{
+    ETH_HLEN, ETH_P_ARP, ETH_P_IPV6, Frame as _, IPPROTO_ICMPV6, IPV6_HLEN, L3,
+};
 use agent_common::tail_call::FLOOD_CHUNKS_A_CALL;
 
 use crate::maps;
@@ -26,6 +29,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         };
     }
     let next = first + FLOOD_CHUNKS_A_CALL;
+    let is_judged = !serves_the_link(skb);
     for chunk in first..next {
         let Some(ports) = maps::flood_ports(network, chunk) else {
             return end(skb, sender);
@@ -35,9 +39,13 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
             if index >= count {
                 return end(skb, sender);
             }
-            if *to != sender && *to != 0 {
+            if *to & FLOOD_CLOSED != 0 && is_judged {
+                continue;
+            }
+            let to = *to & !FLOOD_CLOSED;
+            if to != sender && to != 0 {
                 // A port that is going away takes its copy with it.
-                let _ = skb.copy_to(*to);
+                let _ = skb.copy_to(to);
             }
         }
     }
@@ -46,6 +54,24 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         maps::jump(skb.ctx, JUMP_FLOOD);
     }
     end(skb, sender)
+}
+
+/// True for ARP and neighbour discovery, which ports get whatever their policies say.
+///
+/// What a pod or an uplink may send of these was checked before.
+#[inline(always)]
+fn serves_the_link(skb: &Skb<'_>) -> bool {
+    match skb.load::<2>(ETH_HLEN - 2).map(u16::from_be_bytes) {
+        Some(ETH_P_ARP) => true,
+        Some(ETH_P_IPV6) => match skb.load::<2>(L3 + 6) {
+            Some([IPPROTO_ICMPV6, 255]) => {
+                let kind = skb.load::<1>(L3 + IPV6_HLEN);
+                matches!(kind, Some([133..=136]))
+            }
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 /// Leaves a frame that an uplink brought for all hosts to the node too.

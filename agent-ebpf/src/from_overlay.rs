@@ -1,9 +1,10 @@
 //! Carry out the decision about a frame that another node sent through a tunnel.
 
 use agent_common::drop::DropReason;
+use agent_common::guard::End;
 use agent_common::map::JUMP_FLOOD;
 
-use crate::deliver::deliver;
+use crate::guard_in::deliver_to;
 use crate::maps;
 use crate::skb::Skb;
 use crate::tunnel::{self, NO_PORT, Refused};
@@ -30,7 +31,7 @@ fn receive(skb: &Skb<'_>) -> Result<Verdict, Refused> {
         maps::jump(skb.ctx, JUMP_FLOOD);
         return Err((Some(number), DropReason::NoProgram));
     };
-    if deliver(skb, &endpoint) {
+    if deliver_to(skb, number, End::Member, &endpoint) {
         Ok(Verdict::Redirected)
     } else {
         Err((Some(number), DropReason::Undeliverable))

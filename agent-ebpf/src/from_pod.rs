@@ -3,15 +3,18 @@
 use agent_common::addr::GATEWAY_MAC;
 use agent_common::checksum;
 use agent_common::drop::DropReason;
-use agent_common::endpoint::{ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
+use agent_common::endpoint::{
+    ENDPOINT_GUARD, ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint,
+};
 use agent_common::icmp_error::IcmpError;
 use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_ICMP_ERROR, JUMP_REPLICATE};
 use agent_common::packet::Frame as _;
-use agent_common::policy::{self, Act, Family};
-use agent_common::port::{PORT_REPLICATE, Port};
+use agent_common::policy::{self, Act, Family, Scratch};
+use agent_common::port::{PORT_GUARD, PORT_REPLICATE, Port};
 
 use crate::answer::Answer;
 use crate::deliver::{Refusal, deliver, one_hop_less};
+use crate::guard_pod;
 use crate::maps::{self, NodeTables, PortCounter};
 use crate::skb::Skb;
 use crate::tunnel;
@@ -20,17 +23,30 @@ use crate::wire;
 
 #[inline(always)]
 pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
+    end(skb, forward(skb))
+}
+
+/// Goes on with a frame that policies let pass.
+#[inline(always)]
+pub(crate) fn carry(skb: &Skb<'_>) -> Verdict {
+    end(skb, go_on(skb))
+}
+
+#[inline(always)]
+fn end(skb: &Skb<'_>, carried: Result<Verdict, Refusal>) -> Verdict {
     // One place to drop: the code that counts and samples is large.
-    forward(skb).unwrap_or_else(|(port, reason)| {
-        let verdict = verdict::drop(skb, port, reason);
-        if reason == DropReason::Ttl {
-            prepare(skb, IcmpError::HopsSpent);
-        }
-        if matches!(reason, DropReason::Ttl | DropReason::PathMtu) {
-            maps::jump(skb.ctx, JUMP_ICMP_ERROR);
-        }
-        verdict
-    })
+    let (port, reason) = match carried {
+        Ok(verdict) => return verdict,
+        Err(refusal) => refusal,
+    };
+    let verdict = verdict::drop(skb, port, reason);
+    if reason == DropReason::Ttl {
+        prepare(skb, IcmpError::HopsSpent);
+    }
+    if matches!(reason, DropReason::Ttl | DropReason::PathMtu) {
+        maps::jump(skb.ctx, JUMP_ICMP_ERROR);
+    }
+    verdict
 }
 
 /// Names the ICMP error for the sender of a packet that is dropped.
@@ -52,6 +68,41 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
     if act.leaves_the_kernel(scratch) && !checksum::of_ipv4_is_right(skb) {
         return refuse(DropReason::Malformed);
     }
+    // What waits in a shaper is judged when it comes back.
+    if is_guarded(port, act, &scratch.to)
+        && port.shaper == 0
+        && let Some(number) = act.pack()
+    {
+        return refuse(guard_pod::judge(skb, number));
+    }
+    carry_out(skb, port, act, scratch)
+}
+
+/// True for a frame of a guarded network, and for one to a guarded port.
+///
+/// The receiver's first policy may be known before the sender's port has the mark of its network.
+#[inline(always)]
+const fn is_guarded(port: &Port, act: Act, to: &Endpoint) -> bool {
+    let to_guard = matches!(act, Act::Switch | Act::Moved | Act::Route);
+    port.flags & PORT_GUARD != 0 || to_guard && to.flags & ENDPOINT_GUARD != 0
+}
+
+#[inline(always)]
+fn go_on(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
+    let missing = Err((None, DropReason::NoProgram));
+    let (Some(scratch), Some(passage)) = (maps::scratch(), maps::passage()) else {
+        return missing;
+    };
+    let port = &passage.port;
+    let Some(act) = Act::unpack(passage.act) else {
+        return missing;
+    };
+    carry_out(skb, port, act, scratch)
+}
+
+#[inline(always)]
+fn carry_out(skb: &Skb<'_>, port: &Port, act: Act, scratch: &Scratch) -> Result<Verdict, Refusal> {
+    let refuse = |reason| Err((Some((port.network, port.port_id)), reason));
     let (to, packet) = (&scratch.to, &scratch.packet);
     let done = match act {
         Act::Drop(reason) => return refuse(reason),

@@ -35,6 +35,8 @@ mod from_gateway;
 mod from_overlay;
 mod from_pod;
 mod from_uplink;
+mod guard_in;
+mod guard_pod;
 mod icmp_error;
 mod maps;
 mod replicate;
@@ -157,6 +159,27 @@ pub fn try_room(ctx: TcContext) -> i32 {
 #[inline(always)]
 pub fn from_pod(ctx: TcContext) -> i32 {
     from_pod::run(&Skb::new(&ctx)).code()
+}
+
+/// TC: judges what a port of a guarded network sends.
+#[classifier]
+#[inline(always)]
+pub fn guard_pod(ctx: TcContext) -> i32 {
+    guard_pod::run(&Skb::new(&ctx)).code()
+}
+
+/// TC: carries out what was decided about a frame that policies let pass.
+#[classifier]
+#[inline(always)]
+pub fn carry(ctx: TcContext) -> i32 {
+    from_pod::carry(&Skb::new(&ctx)).code()
+}
+
+/// TC: judges what comes from elsewhere for a guarded port.
+#[classifier]
+#[inline(always)]
+pub fn guard_in(ctx: TcContext) -> i32 {
+    guard_in::run(&Skb::new(&ctx)).code()
 }
 
 /// Questions the datapath answers itself.

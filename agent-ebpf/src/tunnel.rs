@@ -5,7 +5,8 @@
 use agent_common::addr::Ip16;
 use agent_common::arrival::{self, Arrival, Origin};
 use agent_common::drop::DropReason;
-use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};
+use agent_common::endpoint::{ENDPOINT_GUARD, ENDPOINT_NO_PEER, Endpoint};
+use agent_common::guard::End;
 use agent_common::outer::{self, Flaw, Outer};
 use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_TCP, Start};
 use agent_common::uplink::{UPLINK_ANY_FAMILY, Uplink};
@@ -14,6 +15,7 @@ use agent_common::vtep::{
     ROOM_TO_IPV4, ROOM_TO_IPV6, ROOM_UDP, TRY_ETHERNET, TRY_FAMILY, Vtep,
 };
 
+use crate::guard_in::deliver_to;
 use crate::maps::{self, NodeTables, PortCounter};
 use crate::skb::Skb;
 use crate::verdict::{self, Verdict};
@@ -219,8 +221,11 @@ fn deliver<const AT: usize>(
     skb.clear_mark();
     let taken = skb.take_room(AT, ROOM_FIXED_GSO | ROOM_NO_CSUM_RESET | family)
         && skb.store(0, &inner.ethernet)
-        && (!outer.congested || skb.mark_congestion())
-        && skb.send_to_peer(to.ifindex);
+        && (!outer.congested || skb.mark_congestion());
+    if taken && to.flags & ENDPOINT_GUARD != 0 {
+        return Some(deliver_to(skb, outer.network, End::Member, to));
+    }
+    let taken = taken && skb.send_to_peer(to.ifindex);
     if taken {
         maps::count_port(to.port_id, PortCounter::ToPod, packets, bytes);
     }

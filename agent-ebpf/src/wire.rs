@@ -5,6 +5,7 @@
 use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_OUTSIDE, Endpoint};
+use agent_common::guard::End;
 use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_TO_WIRE};
 use agent_common::network::{NETWORK_NEXT_HOP, NETWORK_TRUNK, Network};
 use agent_common::packet::{Frame as _, L3};
@@ -14,7 +15,8 @@ use agent_common::segments::repeat_too_much;
 use agent_common::wire::{self, AF_INET6, Incoming, NextHop};
 
 use crate::answer::{Answer, FromWire};
-use crate::deliver::{Refusal, deliver, one_hop_less};
+use crate::deliver::{Refusal, one_hop_less};
+use crate::guard_in::deliver_to;
 use crate::maps::{self, NodeTables, PortCounter};
 use crate::skb::Skb;
 use crate::tunnel::NO_PORT;
@@ -231,13 +233,13 @@ pub(crate) fn receive(skb: &Skb<'_>) -> Verdict {
         Incoming::Drop(reason) => return refuse(reason),
         Incoming::Deliver(endpoint) => {
             skb.clear_mark();
-            (!tagged || skb.pop_tag()) && deliver(skb, &endpoint)
+            (!tagged || skb.pop_tag()) && deliver_to(skb, number, End::Outside, &endpoint)
         }
         Incoming::Route(endpoint) => {
             skb.clear_mark();
             (!tagged || skb.pop_tag())
                 && skb.swap_in_macs(endpoint.mac, GATEWAY_MAC)
-                && deliver(skb, &endpoint)
+                && deliver_to(skb, number, End::Outside, &endpoint)
         }
         Incoming::ArpReply(endpoint) => {
             return refuse(answer(skb, network, number, &endpoint, Answer::Arp));

@@ -100,6 +100,41 @@ impl Act {
         }
     }
 
+    /// Returns a number for what lets a frame go on; `None` for what ends or answers it.
+    #[inline(always)]
+    pub const fn pack(self) -> Option<u32> {
+        match self {
+            Self::Switch => Some(1),
+            Self::Moved => Some(2),
+            Self::Route => Some(3),
+            Self::Leave => Some(4),
+            Self::Wire => Some(5),
+            Self::WireRoute => Some(6),
+            Self::Flood => Some(7),
+            Self::Drop(_)
+            | Self::Ignore
+            | Self::Node
+            | Self::ArpReply
+            | Self::NdReply
+            | Self::EchoReply => None,
+        }
+    }
+
+    /// Returns what has a number by [`Self::pack`].
+    #[inline(always)]
+    pub const fn unpack(number: u32) -> Option<Self> {
+        match number {
+            1 => Some(Self::Switch),
+            2 => Some(Self::Moved),
+            3 => Some(Self::Route),
+            4 => Some(Self::Leave),
+            5 => Some(Self::Wire),
+            6 => Some(Self::WireRoute),
+            7 => Some(Self::Flood),
+            _ => None,
+        }
+    }
+
     /// True when no kernel need look at the IP header before another program does.
     ///
     /// The frame leaves by an uplink, to another node, or to a socket. True too of frames to a kernel's pod with a

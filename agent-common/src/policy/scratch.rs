@@ -18,7 +18,7 @@ pub struct Scratch {
     pub partial: Partial,
     /// Fields of the IP packet; `parse` writes them.
     pub packet: Packet,
-    /// The address that the frame asks for; `guard` writes it.
+    /// The address that the frame asks for; `rights` writes it.
     pub target: Ip16,
     /// The receiver; `resolve` writes it. Of an answer its MAC address is what is told.
     pub to: Endpoint,

@@ -27,8 +27,26 @@ pub(crate) const DROPS: Kind = Kind {
     maps: &["DROPS", "NETWORK_DROPS"],
 };
 
+/// Policies in force, and the connections that they let pass.
+///
+/// No connection is cut by another layout of the ports, and no port is open until its policies are known again.
+pub(crate) const GUARDS: Kind = Kind {
+    name: "guards",
+    maps: &[
+        "GUARDS",
+        "ATOMS",
+        "BLOCKS",
+        "CLASSES",
+        "SETS",
+        "ROWS",
+        "FLOWS",
+        "FRAGMENTS",
+        "FLOW_BUDGETS",
+    ],
+};
+
 /// All kinds.
-pub(crate) const KINDS: [Kind; 1] = [DROPS];
+pub(crate) const KINDS: [Kind; 2] = [DROPS, GUARDS];
 
 impl Kind {
     /// Returns the kind that a map belongs to, if any.

@@ -18,6 +18,7 @@ use crate::capture::{Marks, Sampler};
 use crate::counters::{self, Counters};
 use crate::error::DatapathError;
 use crate::event::Events;
+use crate::guard::GuardMaps;
 use crate::homes::{self, Homes, ROOT_MAPS, digest, jumps, next_jump};
 use crate::hook::Hook;
 use crate::lasting;
@@ -176,6 +177,28 @@ impl Datapath {
         let map = self.maps.take("EVENTS")?;
         let ring = RingBuf::try_from(map).map_err(DatapathError::map("open", "EVENTS"))?;
         Ok(Events { ring })
+    }
+
+    /// Takes the maps of guarded ports; they can be taken once.
+    ///
+    /// Programs that judge are loaded if any port is guarded.
+    ///
+    /// # Errors
+    /// When they were taken before, or the kernel refuses a program.
+    pub fn guards(&mut self) -> Result<GuardMaps, DatapathError> {
+        let maps = GuardMaps::new(|name| self.maps.take(name))?;
+        if !maps.guards.is_empty()? {
+            self.programs.load_guards()?;
+        }
+        Ok(maps)
+    }
+
+    /// Loads the programs that judge by policies, if they are not.
+    ///
+    /// # Errors
+    /// The kernel refuses one.
+    pub fn serve_guards(&self) -> Result<(), DatapathError> {
+        self.programs.load_guards()
     }
 
     /// Takes the marks of ports under capture; they can be taken once.

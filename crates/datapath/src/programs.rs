@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_common::map::{
-    JUMP_ANSWER, JUMP_FLOOD, JUMP_ICMP_ERROR, JUMP_REPLICATE, JUMP_TO_WIRE, JUMP_WIRE,
-    ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
+    JUMP_ANSWER, JUMP_CARRY, JUMP_FLOOD, JUMP_GUARD_IN, JUMP_GUARD_POD, JUMP_ICMP_ERROR,
+    JUMP_REPLICATE, JUMP_TO_WIRE, JUMP_WIRE, ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD,
+    ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
 };
 use aya::Ebpf;
 use aya::maps::{Map, MapData, ProgramArray};
@@ -37,6 +38,15 @@ pub(crate) const TRY_ROOM: &str = "try_room";
 ///
 /// A port has them made only if its network has such.
 const REPLICATE: (u32, &str) = (JUMP_REPLICATE, "replicate");
+
+/// Programs that judge by policies, with their slots in `JUMP`.
+///
+/// They are loaded with the first policy of a port.
+const GUARDS: [(u32, &str); 3] = [
+    (JUMP_CARRY, "carry"),
+    (JUMP_GUARD_IN, "guard_in"),
+    (JUMP_GUARD_POD, "guard_pod"),
+];
 
 /// A place where packets come in: a dispatcher, and the programs behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,6 +139,8 @@ struct Inner {
     /// It holds the descriptors of all maps, by which programs that wait name them.
     object: Ebpf,
     loaded: BTreeSet<Side>,
+    /// Whether the programs that judge by policies are loaded.
+    guards: bool,
     /// Whether packets meet these programs.
     active: bool,
 }
@@ -146,6 +158,7 @@ impl Programs {
         let inner = Inner {
             object,
             loaded: BTreeSet::new(),
+            guards: false,
             active: false,
         };
         Self {
@@ -184,7 +197,16 @@ impl Programs {
     pub(crate) fn load_all(&self) -> Result<(), DatapathError> {
         let mut inner = self.lock();
         let mut sides = Side::ALL.into_iter();
-        sides.try_for_each(|side| inner.load(side, &self.jump))
+        sides.try_for_each(|side| inner.load(side, &self.jump))?;
+        inner.load_guards(&self.jump)
+    }
+
+    /// Loads the programs that judge by policies, if they are not.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub(crate) fn load_guards(&self) -> Result<(), DatapathError> {
+        self.lock().load_guards(&self.jump)
     }
 
     /// Pins the dispatcher of a side, if none is.
@@ -276,17 +298,35 @@ impl Inner {
         let parts = side.parts();
         let (_, _, first) = parts.root;
         self.load_program(first)?;
+        self.load_jumps(parts.jumps, jump)?;
+        if side == Side::Pod {
+            self.load_program(TRY_ROOM)?;
+        }
+        self.loaded.insert(side);
+        Ok(())
+    }
+
+    fn load_guards(&mut self, jump: &Path) -> Result<(), DatapathError> {
+        if !self.guards {
+            self.load_jumps(&GUARDS, jump)?;
+            self.guards = true;
+        }
+        Ok(())
+    }
+
+    /// Loads programs and puts them into their slots of `JUMP`, in this order.
+    fn load_jumps(
+        &mut self,
+        jumps: &[(u32, &'static str)],
+        jump: &Path,
+    ) -> Result<(), DatapathError> {
         let mut table = program_array(jump, "JUMP")?;
-        for (slot, name) in parts.jumps {
+        for (slot, name) in jumps {
             self.load_program(name)?;
             table
                 .set(*slot, self.fd(name)?, 0)
                 .map_err(DatapathError::map("write", "JUMP"))?;
         }
-        if side == Side::Pod {
-            self.load_program(TRY_ROOM)?;
-        }
-        self.loaded.insert(side);
         Ok(())
     }
 

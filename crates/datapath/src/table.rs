@@ -106,6 +106,16 @@ impl<K: Bytes + Ord, V: Bytes> Table<K, V> {
         }
     }
 
+    /// Reports whether there is no entry.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn is_empty(&self) -> Result<bool, DatapathError> {
+        let first = self.map.keys().next().transpose();
+        let first = first.map_err(DatapathError::map("read", self.name))?;
+        Ok(first.is_none())
+    }
+
     /// Every entry.
     ///
     /// # Errors

@@ -66,14 +66,20 @@ impl Scratch {
 
     /// The only directory of drop counters.
     pub(crate) fn drops(&self) -> PathBuf {
+        self.state("drops")
+    }
+
+    /// The only directory of a kind of state that outlives layouts.
+    pub(crate) fn state(&self, kind: &str) -> PathBuf {
+        let prefix = format!("state-{kind}-");
         let entries = std::fs::read_dir(&self.path).expect("the pin directory");
         let paths = entries.map(|entry| entry.expect("an entry").path());
         let found: Vec<_> = paths
-            .filter(|path| name(path).starts_with("state-drops-"))
+            .filter(|path| name(path).starts_with(&prefix))
             .collect();
         match &found[..] {
             [only] => only.clone(),
-            others => unreachable!("one directory of drops was asked for, not {others:?}"),
+            others => unreachable!("one directory of {kind} was asked for, not {others:?}"),
         }
     }
 

@@ -1,0 +1,91 @@
+//! Judge the traffic of ports by network policies, and follow its connections.
+//!
+//! A guarded port has a set of rows for each direction in which any policy speaks of it. The first packet of a
+//! connection is judged at both ends that this node has; the connection is kept as a [`Flow`], with the stamps
+//! of the sets that let it pass. Later packets of both directions need that entry and no row. When a policy
+//! changes its ports have another stamp, and each flow is judged again at its next packet.
+//!
+//! All of it is a function of the packet and the tables ([`GuardTables`]), which an engine looks up by its own
+//! means.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::addr::Ip16;
+
+mod flow;
+mod fragment;
+mod judge;
+mod pass;
+mod related;
+mod sides;
+mod tables;
+mod tuple;
+
+pub use self::flow::{
+    FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_HIGH_OPENED, FLOW_RESET, Flow,
+    FlowKey, FlowWords, TICK_SHIFT, tick,
+};
+pub use self::fragment::{Fragment, FragmentKey};
+pub use self::judge::{CLASSES, Classes, OTHERS, ROW_WORDS, Row, SetKey, UNKNOWN_ATOM};
+pub use self::pass::{End, Passage, To, pass};
+pub use self::sides::{arrive, depart};
+pub use self::tables::{BUDGETS, GuardTables, budget_of_address, take};
+pub use self::tuple::{Tuple, is_exempt};
+
+/// Middles of TCP connections may be taken for connections of either end.
+///
+/// A port has it for a while when its first policy comes, so that its connections go on.
+pub const GUARD_ADOPT: u32 = 1 << 0;
+
+/// Sets of a port, in `GUARDS`.
+///
+/// *Written by* the reconciler, which replaces it as a whole. *Read by* the programs of guarded networks.
+/// *Lifetime*: as long as a policy selects the port. *Key*: the port's id, `u32`.
+#[repr(C)]
+#[derive(
+    Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Guard {
+    /// Tables of atoms and classes that the sets are of.
+    pub generation: u32,
+    /// Set for what the port sends; 0 for none.
+    pub egress: u32,
+    /// Set for what it receives; 0 for none.
+    pub ingress: u32,
+    /// Number that changes whenever a verdict for the port may have changed, from 1.
+    ///
+    /// A flow keeps the numbers of its two ends; with others it is judged again.
+    pub stamp: u32,
+    /// `GUARD_*` flags.
+    pub flags: u32,
+}
+
+const _: () = assert!(size_of::<Guard>() == 20);
+
+/// Key of `ATOMS`: an address of a member or a node, in one generation.
+#[repr(C)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+)]
+pub struct AtomKey {
+    /// Generation.
+    pub generation: u32,
+    /// Address.
+    pub ip: Ip16,
+}
+
+const _: () = assert!(size_of::<AtomKey>() == 20);
+
+#[cfg(test)]
+mod tests;

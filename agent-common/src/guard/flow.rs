@@ -1,0 +1,311 @@
+//! `FLOWS`: connections that were let pass.
+
+use core::cell::Cell;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::tuple::{ACK, FIN, RST, SYN, Tuple};
+use crate::addr::Ip16;
+use crate::packet::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP};
+
+/// Nanoseconds of `CLOCK_MONOTONIC` in a tick, as a power of two: 1.07 s.
+pub const TICK_SHIFT: u32 = 30;
+
+/// The end with the higher address and port opened the connection.
+pub const FLOW_HIGH_OPENED: u32 = 1 << 0;
+/// The other end has answered.
+pub const FLOW_ANSWERED: u32 = 1 << 1;
+/// The lower end has sent its last byte.
+pub const FLOW_FIN_LOW: u32 = 1 << 2;
+/// The higher end has sent its last byte.
+pub const FLOW_FIN_HIGH: u32 = 1 << 3;
+/// An end has reset the connection.
+pub const FLOW_RESET: u32 = 1 << 4;
+/// A policy has come that does not let it pass; nothing of it does until it is opened again.
+pub const FLOW_DENIED: u32 = 1 << 5;
+
+/// Ticks after which an entry is none, by what the connection is.
+mod lifetime {
+    /// TCP with an answer; others use theirs.
+    pub(super) const TCP_OPEN: u32 = 20_200;
+    pub(super) const TCP_OPENING: u32 = 56;
+    pub(super) const TCP_CLOSED: u32 = 10;
+    pub(super) const TCP_RESET: u32 = 112;
+    pub(super) const UDP: u32 = 28;
+    pub(super) const UDP_ANSWERED: u32 = 112;
+    pub(super) const ICMP: u32 = 28;
+    pub(super) const OTHER: u32 = 56;
+}
+
+/// Key of a connection: its ends in the order of their bytes, so that both directions have one.
+#[repr(C)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+)]
+pub struct FlowKey {
+    /// Network.
+    pub network: u32,
+    /// Address of the lower end.
+    pub low: Ip16,
+    /// Address of the higher end.
+    pub high: Ip16,
+    /// Port of the lower end, or an identifier.
+    pub low_port: u16,
+    /// Port of the higher end, or the same identifier.
+    pub high_port: u16,
+    /// IP protocol.
+    pub protocol: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+}
+
+const _: () = assert!(size_of::<FlowKey>() == 44);
+
+impl FlowKey {
+    /// Of no connection.
+    pub const EMPTY: Self = Self {
+        network: 0,
+        low: Ip16::NONE,
+        high: Ip16::NONE,
+        low_port: 0,
+        high_port: 0,
+        protocol: 0,
+        reserved: [0; 3],
+    };
+
+    /// Writes the key of a tuple, and returns whether its source is the higher end.
+    #[inline(always)]
+    pub(super) fn write(&mut self, network: u32, tuple: &Tuple) -> bool {
+        let from_high = is_above(tuple);
+        self.network = network;
+        self.protocol = tuple.protocol;
+        if from_high {
+            (self.low, self.low_port) = (tuple.destination, tuple.destination_port);
+            (self.high, self.high_port) = (tuple.source, tuple.source_port);
+        } else {
+            (self.low, self.low_port) = (tuple.source, tuple.source_port);
+            (self.high, self.high_port) = (tuple.destination, tuple.destination_port);
+        }
+        from_high
+    }
+
+    /// The key of a tuple, and whether its source is the higher end.
+    pub fn of(network: u32, tuple: &Tuple) -> (Self, bool) {
+        let mut key = Self::EMPTY;
+        let from_high = key.write(network, tuple);
+        (key, from_high)
+    }
+}
+
+/// Compares the ends by address, then by port.
+#[inline(always)]
+fn is_above(tuple: &Tuple) -> bool {
+    let (a, b) = (tuple.source.words(), tuple.destination.words());
+    let [a0, a1, a2, a3] = a;
+    let [b0, b1, b2, b3] = b;
+    if a0 != b0 {
+        return a0 > b0;
+    }
+    if a1 != b1 {
+        return a1 > b1;
+    }
+    if a2 != b2 {
+        return a2 > b2;
+    }
+    if a3 != b3 {
+        return a3 > b3;
+    }
+    tuple.source_port > tuple.destination_port
+}
+
+/// A connection, in `FLOWS`.
+///
+/// *Written by* the programs of guarded networks, word by word: two CPUs that race lose a flag or a second.
+/// *Read by* them, and by the agent. *Lifetime*: as long as packets come, and a while.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Flow {
+    /// Tick of the last packet.
+    seen: Cell<u32>,
+    /// `FLOW_*` flags.
+    flags: Cell<u32>,
+    /// Stamp of the opener's set that let it pass; 0 for none.
+    egress: Cell<u32>,
+    /// Stamp of the other end's set that let it pass; 0 for none.
+    ingress: Cell<u32>,
+}
+
+const _: () = assert!(size_of::<Flow>() == 16);
+
+/// The words of a [`Flow`], to read from a map and to make one of.
+#[repr(C)]
+#[derive(
+    Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct FlowWords {
+    /// Tick of the last packet.
+    pub seen: u32,
+    /// `FLOW_*` flags.
+    pub flags: u32,
+    /// Stamp of the opener's set that let it pass; 0 for none.
+    pub egress: u32,
+    /// Stamp of the other end's set that let it pass; 0 for none.
+    pub ingress: u32,
+}
+
+const _: () = assert!(size_of::<FlowWords>() == size_of::<Flow>());
+
+impl From<FlowWords> for Flow {
+    fn from(words: FlowWords) -> Self {
+        Self {
+            seen: Cell::new(words.seen),
+            flags: Cell::new(words.flags),
+            egress: Cell::new(words.egress),
+            ingress: Cell::new(words.ingress),
+        }
+    }
+}
+
+/// The tick of a time, nanoseconds of `CLOCK_MONOTONIC`.
+#[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "ticks of more than a century"
+)]
+pub const fn tick(now_ns: u64) -> u32 {
+    (now_ns >> TICK_SHIFT) as u32
+}
+
+impl Flow {
+    /// Its words.
+    #[inline(always)]
+    pub fn words(&self) -> FlowWords {
+        FlowWords {
+            seen: self.seen.get(),
+            flags: self.flags.get(),
+            egress: self.egress.get(),
+            ingress: self.ingress.get(),
+        }
+    }
+
+    /// Notes a packet: its time, and what it says of the connection.
+    ///
+    /// Words that stay are not written: two CPUs share the line.
+    #[inline(always)]
+    pub(super) fn note(&self, old: &FlowWords, flags: u32, now: u32) {
+        if old.seen != now {
+            self.seen.set(now);
+        }
+        if old.flags != flags {
+            self.flags.set(flags);
+        }
+    }
+
+    /// Notes the stamps of the sets that have judged it.
+    #[inline(always)]
+    pub(super) fn stamp(&self, egress: u32, ingress: u32) {
+        self.egress.set(egress);
+        self.ingress.set(ingress);
+    }
+}
+
+impl FlowWords {
+    /// Reports whether the entry is one still.
+    #[inline(always)]
+    pub const fn is_alive(&self, protocol: u8, now: u32) -> bool {
+        now.wrapping_sub(self.seen) <= self.lifetime(protocol)
+    }
+
+    #[inline(always)]
+    const fn lifetime(&self, protocol: u8) -> u32 {
+        let is_answered = self.flags & FLOW_ANSWERED != 0;
+        match protocol {
+            IPPROTO_TCP => {
+                if self.flags & FLOW_RESET != 0 {
+                    lifetime::TCP_RESET
+                } else if self.is_closed() {
+                    lifetime::TCP_CLOSED
+                } else if is_answered {
+                    lifetime::TCP_OPEN
+                } else {
+                    lifetime::TCP_OPENING
+                }
+            }
+            IPPROTO_UDP => {
+                if is_answered {
+                    lifetime::UDP_ANSWERED
+                } else {
+                    lifetime::UDP
+                }
+            }
+            IPPROTO_ICMP | IPPROTO_ICMPV6 => lifetime::ICMP,
+            _ => lifetime::OTHER,
+        }
+    }
+
+    /// Reports whether both ends of a TCP connection have sent their last byte.
+    #[inline(always)]
+    const fn is_closed(&self) -> bool {
+        self.flags & (FLOW_FIN_LOW | FLOW_FIN_HIGH) == FLOW_FIN_LOW | FLOW_FIN_HIGH
+    }
+
+    /// Reports whether a packet goes in the direction of the opener's first one.
+    #[inline(always)]
+    pub(super) const fn is_onward(&self, from_high: bool) -> bool {
+        (self.flags & FLOW_HIGH_OPENED != 0) == from_high
+    }
+
+    /// Returns the flags after a packet of the connection.
+    #[inline(always)]
+    pub(super) const fn after(&self, tuple: &Tuple, from_high: bool) -> u32 {
+        let mut flags = self.flags;
+        if !self.is_onward(from_high) {
+            flags |= FLOW_ANSWERED;
+        }
+        if tuple.tcp & FIN != 0 {
+            flags |= fin(from_high);
+        }
+        if tuple.tcp & RST != 0 {
+            flags |= FLOW_RESET;
+        }
+        flags
+    }
+}
+
+/// Returns the flags of a connection after its first packet.
+#[inline(always)]
+pub(super) const fn opened(tuple: &Tuple, from_high: bool, high_opened: bool) -> u32 {
+    let mut flags = if high_opened { FLOW_HIGH_OPENED } else { 0 };
+    // The middle of one that was there before.
+    let is_middle = tuple.protocol == IPPROTO_TCP && tuple.tcp & (SYN | ACK) == ACK;
+    if is_middle || high_opened != from_high {
+        flags |= FLOW_ANSWERED;
+    }
+    if tuple.tcp & FIN != 0 {
+        flags |= fin(from_high);
+    }
+    if tuple.tcp & RST != 0 {
+        flags |= FLOW_RESET;
+    }
+    flags
+}
+
+#[inline(always)]
+const fn fin(from_high: bool) -> u32 {
+    if from_high {
+        FLOW_FIN_HIGH
+    } else {
+        FLOW_FIN_LOW
+    }
+}

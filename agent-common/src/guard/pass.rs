@@ -1,0 +1,273 @@
+//! Let a packet pass by the policies of its ends, or drop it.
+
+use super::Guard;
+use super::flow::{FLOW_DENIED, FlowKey, FlowWords, opened};
+use super::fragment::{self, FragmentKey};
+use super::judge::allows;
+use super::tables::{GuardTables, budget_of_address, budget_of_port};
+use super::tuple::{ACK, RST, SYN, Tuple, is_exempt};
+use super::{GUARD_ADOPT, related};
+use crate::addr::{Ip16, MacAddr};
+use crate::drop::DropReason;
+use crate::packet::{Frame, IPPROTO_TCP};
+use crate::policy::Packet;
+use crate::port::Port;
+
+/// Values of a packet that are kept where an engine has room.
+///
+/// A program has it in a map of its CPU. All zeroes are a value.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Passage {
+    /// The port that sent it; the programs behind the first one have it from here.
+    pub port: Port,
+    /// What was decided about it, by [`Act::pack`](crate::policy::Act::pack).
+    pub act: u32,
+    /// Sets of the sender, if it is a port of this node.
+    pub sender: Guard,
+    /// Sets of the receiver, if it is a port of this node.
+    pub receiver: Guard,
+    /// Ends of the packet; those of the quoted one while an error is looked at.
+    pub tuple: Tuple,
+    /// Its connection.
+    pub key: FlowKey,
+    /// The packet that it is a fragment of.
+    pub fragment: FragmentKey,
+}
+
+impl Passage {
+    /// Of no packet.
+    pub const EMPTY: Self = Self {
+        port: Port {
+            network: 0,
+            flags: 0,
+            mac: MacAddr([0; 6]),
+            mtu: 0,
+            ip4: [0; 4],
+            port_id: 0,
+            tunnel_port: 0,
+            ip6: Ip16::NONE,
+            link_local: Ip16::NONE,
+            home: 0,
+            shaper: 0,
+        },
+        act: 0,
+        sender: Guard {
+            generation: 0,
+            egress: 0,
+            ingress: 0,
+            stamp: 0,
+            flags: 0,
+        },
+        receiver: Guard {
+            generation: 0,
+            egress: 0,
+            ingress: 0,
+            stamp: 0,
+            flags: 0,
+        },
+        tuple: Tuple::EMPTY,
+        key: FlowKey::EMPTY,
+        fragment: FragmentKey::EMPTY,
+    };
+}
+
+/// The sender of a packet, as its new connections are paid for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// A port of this node.
+    Port(u16),
+    /// A member on another node.
+    Member,
+    /// A host or router outside of the network's members.
+    Outside,
+}
+
+/// Receivers of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum To {
+    /// One end, by its address.
+    One,
+    /// A group, or all.
+    ///
+    /// Receivers with a set for what they get have no copy of it, unless that set is open.
+    Group,
+}
+
+/// Judges a packet by the sets in `passage`.
+///
+/// # Errors
+/// `PolicyEgress`, `PolicyIngress`, `PolicyFragment`, `FlowLimit`, `Truncated`.
+#[inline(always)]
+pub fn pass<F: Frame + ?Sized, T: GuardTables>(
+    frame: &F,
+    network: u32,
+    (from, to): (End, To),
+    packet: &Packet,
+    tables: &T,
+    passage: &mut Passage,
+) -> Result<(), DropReason> {
+    let (sender, receiver) = (&passage.sender, &passage.receiver);
+    if sender.egress | sender.ingress | receiver.egress | receiver.ingress == 0 {
+        return Ok(());
+    }
+    if is_exempt(frame, packet) {
+        return Ok(());
+    }
+    passage.tuple.start(packet);
+    let (tuple, fragment) = (&mut passage.tuple, &mut passage.fragment);
+    fragment::ports(frame, network, packet, tables, tuple, fragment)?;
+    let mut alone = to == To::Group;
+    if related::is_error(packet, &passage.tuple) {
+        let from_router = from == End::Outside;
+        let (tuple, key) = (&mut passage.tuple, &mut passage.key);
+        if related::is_related(frame, network, packet, from_router, tables, tuple, key) {
+            return Ok(());
+        }
+        passage.tuple.start(packet);
+        alone = true;
+    }
+    follow(network, from, alone, tables, passage)?;
+    fragment::keep(packet, tables, &passage.tuple, &passage.fragment);
+    Ok(())
+}
+
+/// Judges a packet by its connection, else by itself, and keeps what it opens.
+///
+/// `alone`: it has no connection, and opens none.
+#[inline(always)]
+fn follow<T: GuardTables>(
+    network: u32,
+    from: End,
+    alone: bool,
+    tables: &T,
+    passage: &mut Passage,
+) -> Result<(), DropReason> {
+    let from_high = passage.key.write(network, &passage.tuple);
+    let now = tables.now();
+    let tcp = passage.tuple.tcp;
+    let is_tcp = passage.tuple.protocol == IPPROTO_TCP;
+    // What opens a connection is judged whatever was there before.
+    let is_opening = is_tcp && tcp & (SYN | ACK) == SYN;
+    let found = if is_opening || alone {
+        None
+    } else {
+        tables.flow(&passage.key)
+    };
+    let found = match found {
+        Some(flow) => {
+            let words = flow.words();
+            let alive = words.is_alive(passage.tuple.protocol, now);
+            alive.then_some((flow, words))
+        }
+        None => None,
+    };
+    let mut onward = true;
+    if let Some((flow, words)) = found {
+        onward = words.is_onward(from_high);
+        let (egress, ingress) = stamps(passage, onward);
+        let is_judged = words.egress == egress && words.ingress == ingress;
+        if is_judged && words.flags & FLOW_DENIED == 0 {
+            flow.note(&words, words.after(&passage.tuple, from_high), now);
+            return Ok(());
+        }
+    }
+    // The middle of a connection may be of one that was there before the port's first policy.
+    let flags = passage.sender.flags | passage.receiver.flags;
+    let adopts = flags & GUARD_ADOPT != 0 && is_tcp && !is_opening && found.is_none() && !alone;
+    let mut judged = Ok(());
+    // One place for both: the code is large.
+    for attempt in 0..2 {
+        if attempt == 1 {
+            onward = false;
+        }
+        let result = judge(network, tables, passage, onward);
+        if attempt == 0 {
+            judged = result;
+        } else if result.is_ok() {
+            judged = Ok(());
+        }
+        if judged.is_ok() || !adopts {
+            break;
+        }
+    }
+    let (egress, ingress) = stamps(passage, onward);
+    if let Some((flow, words)) = found {
+        let flags = words.after(&passage.tuple, from_high);
+        let flags = match judged {
+            Ok(()) => flags & !FLOW_DENIED,
+            // It stays denied in both directions until it is opened again.
+            Err(_) => flags | FLOW_DENIED,
+        };
+        flow.stamp(egress, ingress);
+        flow.note(&words, flags, now);
+        return judged;
+    }
+    // The end of a connection that is not known opens none.
+    if judged.is_err() || alone || is_tcp && tcp & RST != 0 {
+        return judged;
+    }
+    let budget = match from {
+        End::Port(port_id) => budget_of_port(port_id),
+        End::Member | End::Outside => budget_of_address(network, &passage.tuple.source),
+    };
+    if !tables.pay(budget) {
+        return Err(DropReason::FlowLimit);
+    }
+    let words = FlowWords {
+        seen: now,
+        flags: opened(&passage.tuple, from_high, from_high == onward),
+        egress,
+        ingress,
+    };
+    tables.open(&passage.key, &words);
+    Ok(())
+}
+
+/// Stamps of the sets that judge a connection: of the end that opened it, and of the other.
+///
+/// `onward`: the packet's sender has opened it.
+#[inline(always)]
+const fn stamps(passage: &Passage, onward: bool) -> (u32, u32) {
+    let (opener, other) = if onward {
+        (&passage.sender, &passage.receiver)
+    } else {
+        (&passage.receiver, &passage.sender)
+    };
+    (
+        if opener.egress != 0 { opener.stamp } else { 0 },
+        if other.ingress != 0 { other.stamp } else { 0 },
+    )
+}
+
+/// Judges a connection at both of its ends that have a set.
+///
+/// `onward`: the packet's sender has opened it, else its receiver.
+#[inline(always)]
+fn judge<T: GuardTables>(
+    network: u32,
+    tables: &T,
+    passage: &Passage,
+    onward: bool,
+) -> Result<(), DropReason> {
+    let tuple = &passage.tuple;
+    let (opener, other) = if onward {
+        (&passage.sender, &passage.receiver)
+    } else {
+        (&passage.receiver, &passage.sender)
+    };
+    let (opener_ip, other_ip, port) = if onward {
+        (&tuple.source, &tuple.destination, tuple.destination_port)
+    } else {
+        (&tuple.destination, &tuple.source, tuple.source_port)
+    };
+    let set = (opener.generation, opener.egress);
+    if opener.egress != 0 && !allows(tables, set, network, other_ip, tuple, port) {
+        return Err(DropReason::PolicyEgress);
+    }
+    let set = (other.generation, other.ingress);
+    if other.ingress != 0 && !allows(tables, set, network, opener_ip, tuple, port) {
+        return Err(DropReason::PolicyIngress);
+    }
+    Ok(())
+}

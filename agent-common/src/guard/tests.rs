@@ -1,0 +1,312 @@
+//! Packets against tables in memory.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::*;
+use crate::addr::MacAddr;
+use crate::drop::DropReason;
+use crate::endpoint::Endpoint;
+use crate::policy::{self, Act, Scratch, Tables};
+use crate::port::{PORT_L3, Port};
+
+mod flows;
+mod groups;
+mod icmp;
+mod parts;
+
+const NETWORK: u32 = 7;
+const GENERATION: u32 = 3;
+
+const A: [u8; 4] = [10, 0, 0, 1];
+const B: [u8; 4] = [10, 0, 0, 2];
+/// A member whose labels are not known.
+const C: [u8; 4] = [10, 0, 0, 3];
+
+const ATOM_A: u32 = 1;
+const ATOM_B: u32 = 2;
+const ATOM_REST: u32 = 9;
+
+/// A set that lets TCP and UDP port 80 pass with A and B, and nothing else.
+const WEB: u32 = 1;
+/// A set that lets nothing pass.
+const NOTHING: u32 = 2;
+/// A set that lets all pass.
+const ALL: u32 = 3;
+/// A set that lets what has no ports pass with all.
+const PINGS: u32 = 4;
+
+struct World {
+    guards: HashMap<u16, Guard>,
+    flows: HashMap<FlowKey, Flow>,
+    opened: RefCell<HashMap<FlowKey, FlowWords>>,
+    fragments: RefCell<HashMap<FragmentKey, Fragment>>,
+    stamp: u32,
+    now: Cell<u32>,
+    budget: Cell<u32>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            guards: HashMap::new(),
+            flows: HashMap::new(),
+            opened: RefCell::default(),
+            fragments: RefCell::default(),
+            stamp: 0,
+            now: Cell::new(1000),
+            budget: Cell::new(100),
+        }
+    }
+
+    fn with(mut self, ip: [u8; 4], egress: u32, ingress: u32) -> Self {
+        self.set(ip, egress, ingress);
+        self
+    }
+
+    fn set(&mut self, ip: [u8; 4], egress: u32, ingress: u32) {
+        self.stamp += 1;
+        let guard = Guard {
+            generation: GENERATION,
+            egress,
+            ingress,
+            stamp: self.stamp,
+            flags: 0,
+        };
+        self.guards.insert(port_id(ip), guard);
+    }
+
+    fn adopt(&mut self, ip: [u8; 4]) {
+        self.guards.get_mut(&port_id(ip)).unwrap().flags = GUARD_ADOPT;
+    }
+
+    /// Sends a frame from one member to another, as `from_pod` does.
+    fn send(&mut self, from: [u8; 4], to: [u8; 4], frame: &[u8]) -> Result<(), DropReason> {
+        let mut scratch = Scratch::EMPTY;
+        policy::read(frame, &mut scratch).unwrap();
+        scratch.to = endpoint(to);
+        let mut passage = Passage {
+            port: port(from),
+            ..Passage::EMPTY
+        };
+        let result = depart(frame, Act::Route, &scratch, self, &mut passage);
+        self.settle();
+        result
+    }
+
+    /// Takes a frame from another node.
+    fn receive(&mut self, from: End, to: [u8; 4], frame: &[u8]) -> Result<(), DropReason> {
+        let (mut scratch, mut passage) = (Scratch::EMPTY, Passage::EMPTY);
+        let to = endpoint(to);
+        let result = arrive(
+            frame,
+            (NETWORK, from),
+            &to,
+            &mut scratch,
+            self,
+            &mut passage,
+        );
+        self.settle();
+        result
+    }
+
+    fn settle(&mut self) {
+        for (key, words) in self.opened.take() {
+            self.flows.insert(key, words.into());
+        }
+    }
+
+    fn later(&self, ticks: u32) {
+        self.now.set(self.now.get() + ticks);
+    }
+}
+
+fn port_id(ip: [u8; 4]) -> u16 {
+    u16::from(ip[3])
+}
+
+fn mac(ip: [u8; 4]) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, ip[3]])
+}
+
+fn endpoint(ip: [u8; 4]) -> Endpoint {
+    Endpoint {
+        ifindex: u32::from(ip[3]),
+        flags: 0,
+        mac: mac(ip),
+        port_id: port_id(ip),
+    }
+}
+
+fn port(ip: [u8; 4]) -> Port {
+    Port {
+        network: NETWORK,
+        flags: PORT_L3,
+        mac: mac(ip),
+        mtu: 1500,
+        ip4: ip,
+        port_id: port_id(ip),
+        tunnel_port: 0,
+        ip6: Ip16::NONE,
+        link_local: Ip16::NONE,
+        home: u32::from(ip[3]),
+        shaper: 0,
+    }
+}
+
+impl Tables for World {
+    fn is_further_address(&self, _: &Ip16) -> bool {
+        false
+    }
+
+    fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
+        let known = [A, B, C].into_iter().find(|it| Ip16::from_v4(*it) == *ip);
+        known.filter(|_| network == NETWORK).map(endpoint)
+    }
+
+    fn station(&self, network: u32, of: MacAddr) -> Option<Endpoint> {
+        let known = [A, B, C].into_iter().find(|it| mac(*it) == of);
+        known.filter(|_| network == NETWORK).map(endpoint)
+    }
+}
+
+impl GuardTables for World {
+    fn guard(&self, port_id: u16) -> Guard {
+        self.guards.get(&port_id).copied().unwrap_or_default()
+    }
+
+    fn atom_of_member(&self, generation: u32, ip: &Ip16) -> Option<u32> {
+        assert_eq!(generation, GENERATION);
+        match ip.v4() {
+            Some(A) => Some(ATOM_A),
+            Some(B) => Some(ATOM_B),
+            _ => None,
+        }
+    }
+
+    fn atom_of_block(&self, generation: u32, _: &Ip16) -> Option<u32> {
+        (generation == GENERATION).then_some(ATOM_REST)
+    }
+
+    fn class(&self, generation: u32, protocol: u32, port: u16) -> Option<u32> {
+        assert!(generation == GENERATION && protocol < 3);
+        let mut starts = [0; 3 * CLASSES];
+        for protocol in 0..3 {
+            starts[protocol * CLASSES + 1] = 80;
+            starts[protocol * CLASSES + 2] = 81;
+        }
+        let classes = Classes {
+            counts: [3, 3, 3, 0],
+            starts,
+        };
+        classes.class(protocol, port)
+    }
+
+    fn row(&self, set: u32, atom: u32) -> Option<u32> {
+        match (set, atom) {
+            (WEB, ATOM_A | ATOM_B) => Some(1),
+            (WEB, UNKNOWN_ATOM | OTHERS) | (NOTHING, UNKNOWN_ATOM | OTHERS) => Some(0),
+            (ALL, OTHERS) => Some(2),
+            (PINGS, OTHERS) => Some(3),
+            _ => None,
+        }
+    }
+
+    fn word(&self, row: u32, word: u32) -> u32 {
+        match (row, word) {
+            // The class of port 80, of TCP and of UDP.
+            (1, 0 | 8) => 1 << 1,
+            (2, _) => u32::MAX,
+            (3, 24) => 1,
+            _ => 0,
+        }
+    }
+
+    fn flow(&self, key: &FlowKey) -> Option<&Flow> {
+        self.flows.get(key)
+    }
+
+    fn open(&self, key: &FlowKey, words: &FlowWords) {
+        self.opened.borrow_mut().insert(*key, *words);
+    }
+
+    fn fragment(&self, key: &FragmentKey) -> Option<Fragment> {
+        self.fragments.borrow().get(key).copied()
+    }
+
+    fn keep_fragment(&self, key: &FragmentKey, first: &Fragment) {
+        self.fragments.borrow_mut().insert(*key, *first);
+    }
+
+    fn now(&self) -> u32 {
+        self.now.get()
+    }
+
+    fn pay(&self, _: u32) -> bool {
+        let left = self.budget.get();
+        self.budget.set(left.saturating_sub(1));
+        left > 0
+    }
+}
+
+fn address(ip: [u8; 4]) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from(ip))
+}
+
+/// An IPv4 frame with this payload; `part` is the identification, and the field of flags and offset.
+fn ipv4(from: [u8; 4], to: [u8; 4], protocol: u8, part: (u16, u16), payload: &[u8]) -> Vec<u8> {
+    let mut frame = [mac(to).0, mac(from).0].concat();
+    frame.extend([8, 0, 0x45, 0]);
+    frame.extend(u16::try_from(20 + payload.len()).unwrap().to_be_bytes());
+    frame.extend(part.0.to_be_bytes());
+    frame.extend(part.1.to_be_bytes());
+    frame.extend([64, protocol, 0, 0]);
+    frame.extend(from);
+    frame.extend(to);
+    frame.extend(payload);
+    frame
+}
+
+fn ports(source: u16, destination: u16) -> Vec<u8> {
+    [source.to_be_bytes(), destination.to_be_bytes()].concat()
+}
+
+fn udp(from: ([u8; 4], u16), to: ([u8; 4], u16)) -> Vec<u8> {
+    let mut payload = ports(from.1, to.1);
+    payload.extend([0, 12, 0, 0, 1, 2, 3, 4]);
+    ipv4(from.0, to.0, 17, (1, 0), &payload)
+}
+
+/// A segment of TCP with these flags.
+fn tcp(from: ([u8; 4], u16), to: ([u8; 4], u16), flags: u8) -> Vec<u8> {
+    let mut payload = ports(from.1, to.1);
+    payload.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 0, 100, 0, 0, 0, 0]);
+    ipv4(from.0, to.0, 6, (1, 0), &payload)
+}
+
+const SYN: u8 = 2;
+const SYN_ACK: u8 = 0x12;
+const ACK: u8 = 0x10;
+const FIN_ACK: u8 = 0x11;
+const RST: u8 = 4;
+
+#[test]
+fn a_class_is_found_for_each_port() {
+    let mut starts = [0; 3 * CLASSES];
+    for (at, start) in starts[CLASSES..2 * CLASSES].iter_mut().enumerate() {
+        *start = u16::try_from(at * 257).unwrap();
+    }
+    starts[2 * CLASSES + 1] = 65_535;
+    let classes = Classes {
+        counts: [1, 256, 2, 0],
+        starts,
+    };
+    for port in 0..=u16::MAX {
+        assert_eq!(classes.class(0, port), Some(0));
+        assert_eq!(classes.class(1, port), Some(u32::from(port) / 257));
+        assert_eq!(classes.class(2, port), Some(u32::from(port == u16::MAX)));
+    }
+    assert_eq!(classes.class(3, 1), None);
+    assert_eq!(address(A), IpAddr::from(A));
+}

@@ -1,0 +1,88 @@
+//! ICMP: pings, and errors that belong to a connection.
+
+use super::*;
+
+const DENIED: Result<(), DropReason> = Err(DropReason::PolicyIngress);
+
+fn echo(from: [u8; 4], to: [u8; 4], kind: u8, id: u16) -> Vec<u8> {
+    let [high, low] = id.to_be_bytes();
+    ipv4(from, to, 1, (1, 0), &[kind, 0, 0, 0, high, low, 0, 1])
+}
+
+/// An error about a packet, which is quoted with its IP header.
+fn error(from: [u8; 4], to: [u8; 4], kind: u8, about: &[u8]) -> Vec<u8> {
+    let quoted = &about[14..(14 + 28).min(about.len())];
+    let payload = [&[kind, 4, 0, 0, 0, 0, 5, 0], quoted].concat();
+    ipv4(from, to, 1, (1, 0), &payload)
+}
+
+#[test]
+fn a_ping_needs_a_rule_without_ports_and_its_reply_none_a_np_28() {
+    let mut world = World::new().with(B, 0, WEB);
+    assert_eq!(world.send(A, B, &echo(A, B, 8, 5)), DENIED);
+    world.set(B, NOTHING, PINGS);
+    assert_eq!(world.send(A, B, &echo(A, B, 8, 5)), Ok(()));
+    assert_eq!(world.send(B, A, &echo(B, A, 0, 5)), Ok(()));
+    let denied = Err(DropReason::PolicyEgress);
+    assert_eq!(world.send(B, A, &echo(B, A, 0, 6)), denied);
+}
+
+#[test]
+fn an_error_about_a_connection_passes_with_it_c_ct_8() {
+    let mut world = World::new().with(A, WEB, NOTHING).with(B, NOTHING, WEB);
+    let sent = tcp((A, 40_000), (B, 80), SYN);
+    assert_eq!(world.send(A, B, &sent), Ok(()));
+    for kind in [3, 11, 12] {
+        assert_eq!(
+            world.send(B, A, &error(B, A, kind, &sent)),
+            Ok(()),
+            "{kind}"
+        );
+    }
+    // A redirect is none.
+    assert!(world.send(B, A, &error(B, A, 5, &sent)).is_err());
+}
+
+#[test]
+fn a_forged_error_does_not_pass() {
+    let mut world = World::new().with(A, WEB, NOTHING).with(B, NOTHING, WEB);
+    let sent = tcp((A, 40_000), (B, 80), SYN);
+    assert_eq!(world.send(A, B, &sent), Ok(()));
+    // About a connection that is not there.
+    let other = tcp((A, 40_001), (B, 80), SYN);
+    assert!(world.send(B, A, &error(B, A, 3, &other)).is_err());
+    // Of a third port, about the connection of two others.
+    assert!(world.send(C, A, &error(C, A, 3, &sent)).is_err());
+    // To the end that did not send what is quoted.
+    assert!(world.send(A, B, &error(A, B, 3, &sent)).is_err());
+    // Cut before the ports.
+    let cut = error(B, A, 3, &sent[..14 + 20]);
+    assert!(world.send(B, A, &cut).is_err());
+    // About a later fragment.
+    let mut later = sent.clone();
+    later[14 + 7] = 1;
+    assert!(world.send(B, A, &error(B, A, 3, &later)).is_err());
+    assert_eq!(world.flows.len(), 1);
+}
+
+#[test]
+fn a_router_in_between_may_send_the_error() {
+    let mut world = World::new().with(A, WEB, NOTHING);
+    let sent = tcp((A, 40_000), (B, 80), SYN);
+    assert_eq!(world.send(A, B, &sent), Ok(()));
+    let router = [192, 0, 2, 1];
+    let told = error(router, A, 3, &sent);
+    assert_eq!(world.receive(End::Outside, A, &told), Ok(()));
+    assert_eq!(world.receive(End::Member, A, &told), DENIED);
+}
+
+#[test]
+fn an_error_about_a_connection_that_was_cut_does_not_pass() {
+    let mut world = World::new().with(A, WEB, NOTHING);
+    let sent = tcp((A, 40_000), (B, 80), SYN);
+    assert_eq!(world.send(A, B, &sent), Ok(()));
+    world.set(A, NOTHING, NOTHING);
+    let on = tcp((A, 40_000), (B, 80), ACK);
+    assert_eq!(world.send(A, B, &on), Err(DropReason::PolicyEgress));
+    assert_eq!(world.send(B, A, &error(B, A, 3, &sent)), DENIED);
+}

@@ -1,0 +1,144 @@
+//! Ends and ports of a packet, as connections are told apart by them.
+
+use crate::addr::Ip16;
+use crate::drop::DropReason;
+use crate::packet::{
+    Frame, ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP, PORTS_LEN,
+};
+use crate::policy::{Family, Packet};
+
+/// SCTP, RFC 9260.
+pub(super) const IPPROTO_SCTP: u8 = 132;
+
+/// The part of a TCP header up to its flags, bytes.
+pub(super) const TCP_FLAGS: usize = 13;
+/// FIN flag of TCP.
+pub(super) const FIN: u8 = 0x01;
+/// SYN flag of TCP.
+pub(super) const SYN: u8 = 0x02;
+/// RST flag of TCP.
+pub(super) const RST: u8 = 0x04;
+/// ACK flag of TCP.
+pub(super) const ACK: u8 = 0x10;
+
+/// Ends of a packet.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuple {
+    /// Source address.
+    pub source: Ip16,
+    /// Destination address.
+    pub destination: Ip16,
+    /// Source port; the identifier of an echo request or reply, else 0 without ports.
+    pub source_port: u16,
+    /// Destination port; the same identifier, else 0 without ports.
+    pub destination_port: u16,
+    /// IP protocol.
+    pub protocol: u8,
+    /// Flags of TCP; 0 of all others.
+    pub tcp: u8,
+    /// Type of an ICMP message; 0 of all others.
+    pub icmp: u8,
+    /// True for what has ports.
+    pub has_ports: bool,
+}
+
+impl Tuple {
+    /// Of no packet.
+    pub const EMPTY: Self = Self {
+        source: Ip16::NONE,
+        destination: Ip16::NONE,
+        source_port: 0,
+        destination_port: 0,
+        protocol: 0,
+        tcp: 0,
+        icmp: 0,
+        has_ports: false,
+    };
+
+    /// Takes the addresses of a packet, as yet without ports.
+    #[inline(always)]
+    pub(super) fn start(&mut self, packet: &Packet) {
+        self.source = packet.source;
+        self.destination = packet.destination;
+        self.source_port = 0;
+        self.destination_port = 0;
+        self.protocol = packet.protocol;
+        self.tcp = 0;
+        self.icmp = 0;
+        self.has_ports = has_ports(packet.protocol);
+    }
+
+    /// Reads the ports of a whole packet or of a first fragment.
+    ///
+    /// # Errors
+    /// `Truncated`; `PolicyFragment` for a first fragment that ends before what is judged (RFC 1858).
+    #[inline(always)]
+    pub(super) fn read<F: Frame + ?Sized>(
+        &mut self,
+        frame: &F,
+        packet: &Packet,
+    ) -> Result<(), DropReason> {
+        let short = if packet.fragment {
+            DropReason::PolicyFragment
+        } else {
+            DropReason::Truncated
+        };
+        let payload = packet.payload as usize;
+        if self.has_ports {
+            let [s0, s1, d0, d1] = frame.load::<PORTS_LEN>(payload).ok_or(short)?;
+            self.source_port = u16::from_be_bytes([s0, s1]);
+            self.destination_port = u16::from_be_bytes([d0, d1]);
+            if packet.protocol == IPPROTO_TCP {
+                let [flags] = frame.load::<1>(payload + TCP_FLAGS).ok_or(short)?;
+                self.tcp = flags;
+            }
+        } else if is_icmp(packet) {
+            let [kind, _, _, _, i0, i1, _, _] = frame.load::<ICMP_HLEN>(payload).ok_or(short)?;
+            self.icmp = kind;
+            if is_echo(packet.protocol, kind) {
+                self.source_port = u16::from_be_bytes([i0, i1]);
+                self.destination_port = self.source_port;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// True for a protocol whose header begins with two ports.
+#[inline(always)]
+pub(super) const fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, IPPROTO_TCP | IPPROTO_UDP | IPPROTO_SCTP)
+}
+
+/// True for ICMP in IPv4 and ICMPv6 in IPv6.
+#[inline(always)]
+pub(super) const fn is_icmp(packet: &Packet) -> bool {
+    match packet.family {
+        Family::V4 => packet.protocol == IPPROTO_ICMP,
+        Family::V6 => packet.protocol == IPPROTO_ICMPV6,
+    }
+}
+
+/// True for echo requests and replies, which have an identifier.
+#[inline(always)]
+pub(super) const fn is_echo(protocol: u8, kind: u8) -> bool {
+    match protocol {
+        IPPROTO_ICMP => matches!(kind, 0 | 8),
+        _ => matches!(kind, 128 | 129),
+    }
+}
+
+/// True for neighbour discovery, which no policy is asked about.
+///
+/// A network is dead without it. Its messages have been checked: they speak for their sender only.
+#[inline(always)]
+pub fn is_exempt<F: Frame + ?Sized>(frame: &F, packet: &Packet) -> bool {
+    if packet.protocol != IPPROTO_ICMPV6 || packet.fragment || packet.hops != 255 {
+        return false;
+    }
+    match frame.load::<1>(packet.payload as usize) {
+        Some([kind]) => matches!(kind, 133..=136),
+        None => false,
+    }
+}
