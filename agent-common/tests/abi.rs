@@ -87,6 +87,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         EVENT_TIMES "percpu_array" [u32 => u64; map::MAX_DROP_REASONS]
         GUARDS "hash" [u32 => Guard; map::MAX_GUARDS]
         ATOMS "hash" [AtomKey => u32; map::MAX_ATOMS]
+        BLOCKS "lpm_trie" [(u32, AtomKey) => u32; map::MAX_BLOCKS]
         CLASSES "hash" [u32 => Classes; map::MAX_GENERATIONS]
         SETS "hash" [SetKey => u32; map::MAX_SET_ROWS]
         ROWS "hash" [u32 => Row; map::MAX_ROWS]

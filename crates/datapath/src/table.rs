@@ -116,6 +116,16 @@ impl<K: Bytes + Ord, V: Bytes> Table<K, V> {
         Ok(first.is_none())
     }
 
+    /// Every key.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn keys(&self) -> Result<Vec<K>, DatapathError> {
+        let keys = self.map.keys().map(|key| key.map(|key| key.0));
+        let keys: Result<Vec<K>, MapError> = keys.collect();
+        keys.map_err(DatapathError::map("read", self.name))
+    }
+
     /// Every entry.
     ///
     /// # Errors

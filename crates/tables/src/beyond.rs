@@ -12,6 +12,7 @@ use book::record::NetworkFacts;
 use datapath::Entries;
 
 use super::surroundings::{Hops, Routers, UnderlayPaths, WayOut};
+use crate::guards::Marks;
 use crate::remotes::Resolved;
 
 /// State of a network beyond this node.
@@ -29,6 +30,8 @@ pub struct Others {
     pub way_out: Option<WayOut>,
     /// Ports of this node that XDP gives no frames, by their IDs.
     pub unsteered: BTreeSet<u16>,
+    /// Ports of the network of which policies speak.
+    pub marks: Arc<Marks>,
 }
 
 impl Others {

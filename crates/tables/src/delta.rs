@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_common::addr::Ip16;
 use agent_common::endpoint::{EndpointKey, FdbKey};
-use agent_common::flood::FloodKey;
+use agent_common::flood::{FLOOD_CLOSED, FloodKey};
 use agent_common::port::PortAddressKey;
 use agent_common::wire::WireKey;
 use book::record::{Attachment, NetworkFacts};
@@ -35,6 +35,8 @@ struct Inputs {
     uplink: u32,
     routers: Routers,
     unsteered: BTreeSet<u16>,
+    /// Policies speak of some port; which ones is a matter of each.
+    guarded: bool,
 }
 
 impl Inputs {
@@ -44,6 +46,7 @@ impl Inputs {
             uplink: others.uplink(),
             routers: others.routers(),
             unsteered: others.unsteered.clone(),
+            guarded: !others.marks.guarded.is_empty(),
         }
     }
 }
@@ -210,7 +213,7 @@ pub(super) fn of_port(
     if !basis.facts.routed && gone != come {
         let from = gone.into_iter().chain(come).min()?;
         let first = layers.own.flood.iter().rev();
-        let mut first = first.filter(|(_, ports)| ports.ifindexes[0] <= from);
+        let mut first = first.filter(|(_, ports)| ports.ifindexes[0] & !FLOOD_CLOSED <= from);
         let first = first.next().map_or(0, |(key, _)| key.chunk);
         let mut ifindexes = Vec::new();
         for (key, ports) in layers.own.flood.range(
@@ -222,9 +225,9 @@ pub(super) fn of_port(
             old.flood.insert(*key);
             ifindexes.extend(ports.ifindexes.iter().take(ports.count.into()));
         }
-        ifindexes.retain(|it| Some(*it) != gone);
-        ifindexes.extend(come);
-        ifindexes.sort_unstable();
+        ifindexes.retain(|it| Some(*it & !FLOOD_CLOSED) != gone);
+        ifindexes.extend(wanted.map(|it| desired::copied_to(it, others)));
+        ifindexes.sort_unstable_by_key(|it| it & !FLOOD_CLOSED);
         // The first one has the number of all.
         let head = FloodKey { network, chunk: 0 };
         if let Some(ports) = layers.own.flood.get(&head).filter(|_| first > 0) {

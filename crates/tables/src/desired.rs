@@ -5,14 +5,14 @@ use std::net::IpAddr;
 
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6, Ip16};
 use agent_common::endpoint::{
-    ENDPOINT_GATEWAY, ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_SOCKET,
-    Endpoint, EndpointKey, FdbKey,
+    ENDPOINT_GATEWAY, ENDPOINT_GUARD, ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE,
+    ENDPOINT_SOCKET, Endpoint, EndpointKey, FdbKey,
 };
-use agent_common::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
+use agent_common::flood::{FLOOD_CHUNK, FLOOD_CLOSED, FloodKey, FloodPorts};
 use agent_common::network::{NETWORK_ANY_IP, NETWORK_L3, NETWORK_TRUNK, Network};
 use agent_common::port::{
-    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_REPLICATE,
-    PORT_TRUNK, PORT_WIRE, Port, PortAddressKey,
+    PORT_ANY_IP, PORT_EGRESS, PORT_GUARD, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE,
+    PORT_REPLICATE, PORT_TRUNK, PORT_WIRE, Port, PortAddressKey,
 };
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS};
 use book::record::{Attachment, NetworkFacts};
@@ -45,12 +45,17 @@ pub(super) fn own<'a>(
         // there for a port that is a socket only.
         let has_queue = attachment.queued || attachment.limits.ingress.is_some();
         let by_interface = has_queue || others.unsteered.contains(&attachment.port_id);
+        let guard = match others.marks.guarded.contains(&attachment.port_id) {
+            true => ENDPOINT_GUARD,
+            false => 0,
+        };
         let endpoint = Endpoint {
             ifindex: attachment.host.ifindex,
             flags: match (by_interface, attachment.interface.is_veth()) {
-                (false, true) => 0,
-                (false, false) => ENDPOINT_NO_PEER | ENDPOINT_SOCKET,
-                (true, _) => ENDPOINT_NO_PEER,
+                (false, true) => guard,
+                // XDP asks no policy.
+                (false, false) if guard == 0 => ENDPOINT_NO_PEER | ENDPOINT_SOCKET,
+                (true, _) | (false, false) => ENDPOINT_NO_PEER | guard,
             },
             mac: attachment.mac,
             port_id: attachment.port_id,
@@ -73,7 +78,7 @@ pub(super) fn own<'a>(
                 let key = EndpointKey { network, ip };
                 entries.endpoints.insert(key, endpoint);
             }
-            flooded.push(attachment.host.ifindex);
+            flooded.push(copied_to(attachment, others));
         }
     }
     if let (Some(facts), Some(way_out)) = (leaves, others.way_out) {
@@ -97,12 +102,25 @@ pub(super) fn own<'a>(
             }
         }
     }
+    if !others.marks.guarded.is_empty() {
+        for port in entries.ports.values_mut() {
+            port.flags |= PORT_GUARD;
+        }
+    }
     // In order of age, so that a newcomer changes the last chunk only.
-    flooded.sort_unstable();
+    flooded.sort_unstable_by_key(|it| it & !FLOOD_CLOSED);
     entries
         .flood
         .extend(flood(network, 0, &flooded, flooded.len()));
     (entries, spans)
+}
+
+/// The interface by which a port gets copies, as a list of them has it.
+pub(super) fn copied_to(attachment: &Attachment, others: &Others) -> u32 {
+    match others.marks.closed.contains(&attachment.port_id) {
+        true => attachment.host.ifindex | FLOOD_CLOSED,
+        false => attachment.host.ifindex,
+    }
 }
 
 /// Keeps ports from forging tunnels of this UDP port.

@@ -14,7 +14,7 @@ use agent_common::uplink::Uplink;
 use book::Book;
 use book::record::{Attachment, NetworkFacts};
 use datapath::{Datapath, DatapathError, DropCount, Entries, Retired, Tables, Vteps};
-use locks::{Guard, Rank, Ranked};
+use locks::{Rank, Ranked};
 use telemetry::chain;
 use telemetry::failpoint::{passed, pause};
 
@@ -23,6 +23,7 @@ use crate::remotes::Remotes;
 mod beyond;
 mod delta;
 mod desired;
+pub mod guards;
 mod known;
 mod layers;
 pub mod remotes;
@@ -35,6 +36,7 @@ use beyond::{Beyond, Source};
 pub use beyond::{Others, Reach};
 use delta::Basis;
 pub use desired::port_of;
+use guards::Guards;
 use known::Known;
 use layers::Layers;
 pub use storms::StormOptions;
@@ -48,6 +50,7 @@ pub struct Reconciler {
     inner: Ranked<Inner>,
     book: Arc<Book>,
     surroundings: Surroundings,
+    guards: Guards,
 }
 
 #[derive(Debug)]
@@ -66,16 +69,26 @@ impl Reconciler {
     ///
     /// `tunnel_port` is the UDP port of the node's tunnels, `storms` limits what the programs replicate.
     /// Ports of this node are those of `book`, members on other nodes those of `remotes`.
+    ///
+    /// # Errors
+    /// When the maps of policies were taken before, or cannot be read.
     pub fn new(
-        datapath: Datapath,
+        mut datapath: Datapath,
         book: Arc<Book>,
         tunnel_port: u16,
         storms: StormOptions,
         remotes: Arc<Remotes>,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, DatapathError> {
+        let guards = Guards::new(datapath.guards()?);
+        let surroundings = Surroundings::new(remotes);
+        // What an agent before has put in force stays so until the policies are known.
+        for (network, marks) in guards.marks_in_force(&book)? {
+            surroundings.set_marks(network, marks);
+        }
+        Ok(Self {
             book,
-            surroundings: Surroundings::new(remotes),
+            guards,
+            surroundings,
             inner: Ranked::new(
                 Rank::Tables,
                 Inner {
@@ -86,10 +99,10 @@ impl Reconciler {
                     storms: Storms::new(storms),
                 },
             ),
-        }
+        })
     }
 
-    fn lock(&self) -> Guard<'_, Inner> {
+    fn lock(&self) -> locks::Guard<'_, Inner> {
         self.inner.lock()
     }
 
@@ -295,8 +308,8 @@ impl Reconciler {
     /// # Errors
     /// When the kernel refuses.
     pub fn faults(&self, attachment: &Attachment) -> Result<Vec<String>, DatapathError> {
-        let mut inner = self.lock();
-        inner.faults(attachment, &self.unsteered())
+        let others = self.others_of(attachment.network.id);
+        self.lock().faults(attachment, &others)
     }
 
     /// Finds attachments with faults in the tables, by their places; reads the maps.
@@ -309,9 +322,13 @@ impl Reconciler {
     /// When the kernel refuses.
     pub fn suspects(&self, attachments: &[Attachment]) -> Result<BTreeSet<usize>, DatapathError> {
         let mut suspects = BTreeSet::new();
-        let others = self.unsteered();
+        let mut known: BTreeMap<u32, Others> = BTreeMap::new();
         for (place, attachment) in attachments.iter().enumerate() {
-            if !self.lock().faults(attachment, &others)?.is_empty() {
+            let network = attachment.network.id;
+            let others = known
+                .entry(network)
+                .or_insert_with(|| self.others_of(network));
+            if !self.lock().faults(attachment, others)?.is_empty() {
                 suspects.insert(place);
             }
         }
@@ -319,9 +336,10 @@ impl Reconciler {
     }
 
     /// The surroundings of an attachment's own entries.
-    fn unsteered(&self) -> Others {
+    fn others_of(&self, network: u32) -> Others {
         Others {
             unsteered: self.surroundings.unsteered(),
+            marks: self.surroundings.marks(network),
             ..Others::default()
         }
     }

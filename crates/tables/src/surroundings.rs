@@ -17,6 +17,7 @@ use book::record::NetworkFacts;
 use locks::{Guard, Rank, Ranked};
 
 use super::beyond::{Others, Reach};
+use crate::guards::Marks;
 use crate::remotes::Remotes;
 
 /// Paths to other nodes, by the address of the node.
@@ -69,6 +70,8 @@ struct Given {
     routers: BTreeMap<String, Routers>,
     /// Ports that XDP gives no frames, by their IDs.
     unsteered: BTreeSet<u16>,
+    /// Ports of which policies speak, by network.
+    marks: BTreeMap<u32, Arc<Marks>>,
 }
 
 impl Surroundings {
@@ -135,6 +138,25 @@ impl Surroundings {
         }
     }
 
+    /// Sets the ports of a network of which policies speak; returns the marks of before.
+    pub(super) fn set_marks(&self, network: u32, marks: Marks) -> Arc<Marks> {
+        let mut given = self.given();
+        let before = match marks == Marks::default() {
+            true => given.marks.remove(&network),
+            false => given.marks.insert(network, Arc::new(marks)),
+        };
+        before.unwrap_or_default()
+    }
+
+    /// The ports of a network of which policies speak.
+    pub(super) fn marks(&self, network: u32) -> Arc<Marks> {
+        self.given()
+            .marks
+            .get(&network)
+            .cloned()
+            .unwrap_or_default()
+    }
+
     /// Ports that XDP gives no frames.
     pub(super) fn unsteered(&self) -> BTreeSet<u16> {
         self.given().unsteered.clone()
@@ -155,6 +177,7 @@ impl Surroundings {
         };
         Others {
             unsteered: self.unsteered(),
+            marks: self.marks(network),
             ..others
         }
     }

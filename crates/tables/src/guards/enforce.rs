@@ -1,0 +1,56 @@
+//! Policies in force at ports, together with the entries of other tables that lead to them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use datapath::DatapathError;
+
+use super::{Guarded, Guards, Marks};
+use crate::Reconciler;
+
+impl Reconciler {
+    /// Puts the policies of a network in force at its ports on this node.
+    ///
+    /// The sets come before the tables that lead to them, and go after those. `live` are ports that have sent
+    /// before.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or a table is full: what was in force stays.
+    pub fn enforce(
+        &self,
+        network: u32,
+        wanted: Option<&Arc<Guarded>>,
+        live: &BTreeSet<u16>,
+    ) -> Result<(), DatapathError> {
+        let marks = match wanted.filter(|wanted| !wanted.ports.is_empty()) {
+            Some(wanted) => {
+                self.lock().datapath.serve_guards()?;
+                self.guards.enforce(network, wanted, live)?
+            }
+            None => Marks::default(),
+        };
+        let now = marks.clone();
+        let before = self.surroundings.set_marks(network, marks);
+        // The entries of a port that is not live yet are written later.
+        let of = |marks: &Marks| {
+            let among = |ports: &BTreeSet<u16>| -> BTreeSet<u16> {
+                ports.intersection(live).copied().collect()
+            };
+            let is_any = !marks.guarded.is_empty();
+            (is_any, among(&marks.guarded), among(&marks.closed))
+        };
+        if of(&before) != of(&now) {
+            self.reconcile(network)?;
+        }
+        let mut gone = self.guards.ports_of(network);
+        gone.extend(before.guarded.iter().copied());
+        gone.retain(|port| !now.guarded.contains(port));
+        self.guards
+            .release(network, wanted.map(|wanted| &**wanted), &gone)
+    }
+
+    /// The maps of policies.
+    pub const fn guards(&self) -> &Guards {
+        &self.guards
+    }
+}
