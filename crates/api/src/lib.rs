@@ -51,6 +51,7 @@ mod network_attachment_definition;
 mod outside;
 mod parameters;
 mod podnetwork;
+mod policy;
 mod reservation;
 mod resolve;
 mod scheduling;
@@ -74,8 +75,8 @@ pub use json::{RawJson, RawObject};
 pub use listed::{Listed, PROBLEM_BYTES, PROBLEMS_MAX, Shortened};
 pub use mac::{MacAddr, ParseMacError};
 pub use manifest::{
-    ManifestError, ManifestProblem, Object, Origin, Resource, parse_definitions,
-    parse_endpoint_slices, parse_manifests,
+    ManifestError, ManifestProblem, NamespaceLabels, Object, Origin, Resource, parse_definitions,
+    parse_endpoint_slices, parse_manifests, parse_namespaces, parse_policies,
 };
 pub use meta::{
     API_VERSION, DEFAULT_NETWORK, GROUP, Kind, Manifest, Metadata, NODE_DEFAULT_ANNOTATION,
@@ -90,6 +91,10 @@ pub use parameters::{
     PodNetworkParametersSpec, Routing, Transport, TransportSpec,
 };
 pub use podnetwork::{Given, PodNetwork, PodNetworkSpec, PodNetworkStatus, check_provider};
+pub use policy::{
+    NAMESPACE_NAME_LABEL, POLICY_FOR_ANNOTATION, POLICY_NETWORKS_MAX, POLICY_SPEC_MAX, PolicyKind,
+    PolicyNetworks, PolicyObject, PolicyTooLarge,
+};
 pub use reservation::{
     ClaimHolder, Holder, IpReservation, IpReservationSpec, IpReservationStatus, PodHolder,
 };
