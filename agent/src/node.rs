@@ -147,6 +147,7 @@ impl Node {
             book: Arc::clone(&parts.book),
             tables: Arc::clone(&tables),
             world: Arc::clone(&parts.world),
+            policies: Arc::clone(&parts.policies),
             remotes: Arc::clone(&parts.remotes),
             metrics: Arc::clone(&parts.metrics),
             clustered: parts.cluster.is_some(),

@@ -65,8 +65,9 @@ pub use claim::{IpamClaim, IpamClaimSpec, IpamClaimStatus};
 pub use condition::{GATE, GRANTED, IN_USE, PARAMS_READY, READY, SPLIT, VALID};
 pub use crd::{own_definitions, standard_definitions};
 pub use endpoint_slice::{
-    ENDPOINT_IPS_MAX, ENDPOINTS_MAX, NETWORK_LABEL, NODE_LABEL, PodNetworkEndpointSlice,
-    PodNetworkEndpointSliceSpec, SliceEndpoint, VTEPS_ANNOTATION, label_value,
+    ENDPOINT_IPS_MAX, ENDPOINT_LABELS_MAX, ENDPOINT_POD_MAX, ENDPOINTS_MAX, NETWORK_LABEL,
+    NODE_LABEL, PodNetworkEndpointSlice, PodNetworkEndpointSliceSpec, SliceEndpoint,
+    VTEPS_ANNOTATION, label_value,
 };
 pub use gateway::GatewaySpec;
 pub use interface::{Interface, InterfaceKind, InterfaceSpec, QUEUES_MAX};
@@ -106,8 +107,8 @@ pub use scheduling::{
     ADDRESSES_DOMAIN, BANDWIDTH_DOMAIN, CARRIED, NETWORK_DOMAIN, SchedulingSpec, scheduling_key,
 };
 pub use validate::{
-    AttachmentRequest, Bandwidth, Clash, Endpoint, EndpointSlice, FieldError, FieldErrors,
-    FieldProblem, IpRequest, Limit, MTU_MAX, Network, NetworkId, PushedRoute, RATE_MAX, RATE_MIN,
-    RouteRequest, Share, Subnet, VlanRange, Wire, Written, attachment_request, is_pod_address,
-    network,
+    AttachmentRequest, Bandwidth, Clash, Endpoint, EndpointPod, EndpointSlice, FieldError,
+    FieldErrors, FieldProblem, IpRequest, Limit, MTU_MAX, Network, NetworkId, PushedRoute,
+    RATE_MAX, RATE_MIN, RouteRequest, Share, Subnet, VlanRange, Wire, Written, attachment_request,
+    is_pod_address, network,
 };
