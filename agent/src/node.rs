@@ -19,6 +19,7 @@ use tables::remotes::Remotes;
 use tokio::sync::{Notify, watch};
 use world::Current;
 use world::lists::Rules;
+use world::policies::PolicyCurrent;
 
 use crate::attach::authority::Giver;
 use crate::attach::{Attachments, ReservedPorts};
@@ -37,6 +38,8 @@ pub struct Node {
     pub name: String,
     /// Networks and attachments as the user wants them.
     pub world: Arc<Current>,
+    /// Policies, and what they select by.
+    pub policies: Arc<PolicyCurrent>,
     /// Attachments, addresses, numbers and pods.
     pub book: Arc<Book>,
     /// Handles of the kernel.
@@ -86,6 +89,8 @@ pub struct Parts {
     pub name: String,
     /// See [`Node::world`].
     pub world: Arc<Current>,
+    /// See [`Node::policies`].
+    pub policies: Arc<PolicyCurrent>,
     /// See [`Node::book`].
     pub book: Arc<Book>,
     /// See [`Node::host`].
@@ -142,6 +147,7 @@ impl Node {
             book: Arc::clone(&parts.book),
             tables: Arc::clone(&tables),
             world: Arc::clone(&parts.world),
+            policies: Arc::clone(&parts.policies),
             remotes: Arc::clone(&parts.remotes),
             metrics: Arc::clone(&parts.metrics),
             clustered: parts.cluster.is_some(),
@@ -179,6 +185,7 @@ impl Node {
         Arc::new(Self {
             name: parts.name,
             world: parts.world,
+            policies: parts.policies,
             book: parts.book,
             host,
             ports,

@@ -240,6 +240,7 @@ impl Native {
             cni_network: asked.conf.head.name.clone(),
             request_digest,
             pod,
+            labels: asked.conf.labels.clone(),
             sandbox: Sandbox::of(&asked.request.netns, asked.netns),
             ips: self.ips(asked, options, is_primary)?,
             claim,

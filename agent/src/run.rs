@@ -31,7 +31,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use world::lists::Rules;
-use world::{self, Current, World};
+use world::policies::PolicyCurrent;
+use world::{self, Current};
 
 use crate::capture::flow_log::FlowLog;
 use crate::cli::RunOptions;
@@ -188,7 +189,9 @@ async fn networks(
     } else {
         let (current, tunnels) = (Arc::clone(&node.world), Arc::clone(&node.remotes));
         let has_tunnels = move || !tunnels.vteps().is_empty();
-        let manifests = world::follow(directory.unwrap_or_default(), current, has_tunnels);
+        let policies = Arc::clone(&node.policies);
+        let directory = directory.unwrap_or_default();
+        let manifests = world::follow(directory, current, policies, has_tunnels);
         let members = async {
             match &endpoints {
                 Some(directory) => node.reach.share(directory, node.readiness()).await,
@@ -234,9 +237,13 @@ async fn build(
     let patience = Duration::from_secs(options.store_patience);
     let book = Arc::new(Book::new(found, store, patience));
     let current = Arc::new(Current::default());
+    let policies = Arc::new(PolicyCurrent::default());
     let ready = watch::Sender::new(false);
     let (world, cluster) = if let Some(directory) = &options.standalone {
-        let world = World::read(directory).map_err(file("read --standalone", directory))?;
+        let (world, written) =
+            world::read(directory).map_err(file("read --standalone", directory))?;
+        policies.set(written);
+        policies.get().complain();
         let world = world.on_node(!remotes.vteps().is_empty());
         (world, None)
     } else {
@@ -250,6 +257,7 @@ async fn build(
         let home = kube::Home {
             book: Arc::clone(&book),
             world: Arc::clone(&current),
+            policies: Arc::clone(&policies),
             remotes: Arc::clone(&remotes),
             lists: options.pods.lists.clone(),
             metrics: Arc::clone(&metrics),
@@ -290,6 +298,7 @@ async fn build(
     let node = Node::new(Parts {
         name,
         world: current,
+        policies,
         promotions: Promotions::new(host.hook.clone(), Duration::from_secs(options.tcx_after)),
         host,
         tables: Reconciler::new(

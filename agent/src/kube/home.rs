@@ -8,6 +8,7 @@ use tables::remotes::Remotes;
 use tokio::sync::watch;
 use world::Current;
 use world::lists::ListOptions;
+use world::policies::PolicyCurrent;
 
 /// Field manager of the agent's writes, as the API server's audit log has it.
 pub(super) const MANAGER: &str = "podnet-agent";
@@ -19,6 +20,8 @@ pub struct Home {
     pub book: Arc<Book>,
     /// Networks as they are known now.
     pub world: Arc<Current>,
+    /// Policies, and what they select by, as they are known now.
+    pub policies: Arc<PolicyCurrent>,
     /// Members on other nodes.
     pub remotes: Arc<Remotes>,
     /// How lists of pods are read.

@@ -17,7 +17,7 @@ use cluster::watch::Progress;
 use futures_util::{StreamExt as _, stream};
 use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
-use reach::members::{self, Slices as Divided, divide, spec};
+use reach::members::{self, Pods, Slices as Divided, divide, spec};
 use tokio::sync::{Notify, watch};
 
 use super::home::Home;
@@ -159,9 +159,11 @@ impl Slices {
         let mut members = self.home.book.ledger().changes();
         let mut vteps = self.home.remotes.vtep_changes();
         let mut object = self.object.clone();
+        let mut policies = self.home.policies.changes();
         let mut failures = 0;
         loop {
             members.mark_unchanged();
+            policies.mark_unchanged();
             let again = if self.round().await {
                 failures = 0;
                 ROUND
@@ -174,6 +176,7 @@ impl Slices {
                 _ = members.changed() => {}
                 _ = vteps.changed() => {}
                 _ = object.changed() => {}
+                _ = policies.changed() => {}
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep(again) => {}
             }
@@ -249,7 +252,11 @@ impl Slices {
                 None => steps.push(Step::Delete(slice)),
             }
         }
-        let members = members::of(&self.home.book.ledger());
+        let pods = Pods {
+            named: self.home.policies.get().names_networks(),
+            labels: false,
+        };
+        let members = members::of(&self.home.book.ledger(), pods);
         let vteps = self.home.remotes.vteps();
         if vteps.is_empty() && !members.is_empty() {
             // The networks are refused for it, and what runs cannot be reached anew.
@@ -262,7 +269,7 @@ impl Slices {
                 .filter_map(|(number, slice)| Some((*number, slice.checked().ok()?.endpoints)))
                 .collect();
             let taken = self.taken(&network);
-            let divided = divide(&said, &here.members, &taken, |mac, ips| {
+            let divided = divide(&said, &here.members, &taken, pods, |mac, ips| {
                 self.home.remotes.date_of_claim(here.id, mac, ips)
             });
             for (number, endpoints) in &divided {

@@ -57,6 +57,8 @@ fn another_request_has_another_digest() {
         ("IP=10.0.0.1", base),
         ("", r#"{"cniVersion":"1.1.0","name":"n","podNetwork":"red"}"#),
         ("", r#"{"cniVersion":"1.1.0","name":"n","podNetwork":"blue","isDefaultGateway":true}"#),
+        ("", r#"{"cniVersion":"1.1.0","name":"n","podNetwork":"blue","labels":{"app":"web"}}"#),
+        ("", r#"{"cniVersion":"1.1.0","name":"n","podNetwork":"blue","labels":{"app":"db"}}"#),
         // The order of a list means something.
         ("", r#"{"cniVersion":"1.1.0","name":"n","podNetwork":"blue","runtimeConfig":{"ips":["10.0.0.1","10.0.0.2"]}}"#),
         ("", r#"{"cniVersion":"1.1.0","name":"n","podNetwork":"blue","runtimeConfig":{"ips":["10.0.0.2","10.0.0.1"]}}"#),
@@ -243,7 +245,7 @@ fn a_network_that_is_named_alone_asks_for_what_an_element_without_wishes_asks_fo
     let request = request("", r#"{"cniVersion":"1.1.0","name":"n","type":"podnet"}"#);
     let invocation = request.invocation().unwrap();
     let netns = Netns::open(std::path::Path::new("/proc/thread-self/ns/net")).unwrap();
-    let conf = conf(r#""podNetworkAttachment":"shop/fixed""#);
+    let conf = conf(r#""podNetworkAttachment":"shop/fixed","labels":{"app":"web"}"#);
     let asked = Asked {
         request: &request,
         invocation: &invocation,
@@ -253,6 +255,7 @@ fn a_network_that_is_named_alone_asks_for_what_an_element_without_wishes_asks_fo
     };
     let native = Native::configured(&world(), &conf, "default").unwrap();
     let alone = native.wanted_alone(asked).unwrap();
+    assert_eq!(alone.labels["app"], "web");
     assert_eq!(alone.request_digest, "digest");
     assert_eq!(alone.ips.1, PARAMETERS);
     assert_eq!(

@@ -7,10 +7,11 @@
 //! - An endpoint stays in its slice, so a change writes one slice, whatever the size of the network.
 //! - Labels name the network and the node, for who follows some networks only. A label is shorter
 //!   than a name may be: see [`label_value`]. What counts is the spec.
+//! - Fields that are not known are passed over: a node of a later version may write them.
 //! - Where two nodes claim one address, for a moment of a move, the later claim holds: see
 //!   [`SliceEndpoint::since`].
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube_core::Rule;
@@ -19,9 +20,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    mac::MacAddr,
     meta::{NameError, SUBDOMAIN_PATTERN, check_subdomain, null_as_default},
-    validate::NetworkId,
+    validate::{Endpoint, NetworkId},
 };
 
 #[cfg(test)]
@@ -31,6 +31,12 @@ mod tests;
 pub const ENDPOINTS_MAX: usize = 256;
 /// The most addresses of one endpoint.
 pub const ENDPOINT_IPS_MAX: usize = 64;
+/// The most bytes of namespace and name of an endpoint's pod.
+pub const ENDPOINT_POD_MAX: usize = 317;
+/// The most labels of one endpoint.
+pub const ENDPOINT_LABELS_MAX: usize = 64;
+/// Namespace and name of a pod, as a schema says it.
+const POD_PATTERN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 /// The label with the network, as [`label_value`] writes it.
 pub const NETWORK_LABEL: &str = "podnet.dev/network";
 /// The label with the node, as [`label_value`] writes it.
@@ -94,7 +100,7 @@ const NAMES_MAX: usize = 240;
     Rule::new("self.network == oldSelf.network && self.node == oldSelf.node")
         .message("network and node are immutable; delete the slice and make another"),
 ]))]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct PodNetworkEndpointSliceSpec {
     /// Name of the `PodNetwork`.
     #[schemars(length(min = 1, max = 213), regex(pattern = SUBDOMAIN_PATTERN))]
@@ -126,7 +132,7 @@ pub struct PodNetworkEndpointSliceSpec {
 
 /// One member of a network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct SliceEndpoint {
     /// Its MAC address, in lower case with colons.
     #[schemars(
@@ -152,6 +158,20 @@ pub struct SliceEndpoint {
     /// its claim later than the one it knows.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub since: MicroTime,
+    /// Namespace and name of its pod, as default/web.
+    ///
+    /// Written while policies name networks.
+    #[schemars(length(min = 3, max = ENDPOINT_POD_MAX), regex(pattern = POD_PATTERN))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// Labels of its pod, in files only: a cluster knows them.
+    #[schemars(skip)]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub labels: BTreeMap<String, String>,
 }
 
 impl PodNetworkEndpointSlice {
@@ -181,14 +201,16 @@ impl PodNetworkEndpointSlice {
     }
 }
 
-impl SliceEndpoint {
+impl From<&Endpoint> for SliceEndpoint {
     /// A member as the API server takes it.
-    #[must_use]
-    pub fn new(mac: MacAddr, ips: &[IpAddr], since: MicroTime) -> Self {
+    fn from(endpoint: &Endpoint) -> Self {
+        let pod = endpoint.pod.as_deref();
         Self {
-            mac: mac.to_string(),
-            ips: ips.iter().map(ToString::to_string).collect(),
-            since,
+            mac: endpoint.mac.to_string(),
+            ips: endpoint.ips.iter().map(ToString::to_string).collect(),
+            since: MicroTime(endpoint.since),
+            pod: pod.and_then(|pod| pod.full_name()).map(str::to_owned),
+            labels: pod.map(|pod| pod.labels().clone()).unwrap_or_default(),
         }
     }
 }

@@ -51,6 +51,7 @@ mod network_attachment_definition;
 mod outside;
 mod parameters;
 mod podnetwork;
+mod policy;
 mod reservation;
 mod resolve;
 mod scheduling;
@@ -64,8 +65,9 @@ pub use claim::{IpamClaim, IpamClaimSpec, IpamClaimStatus};
 pub use condition::{GATE, GRANTED, IN_USE, PARAMS_READY, READY, SPLIT, VALID};
 pub use crd::{own_definitions, standard_definitions};
 pub use endpoint_slice::{
-    ENDPOINT_IPS_MAX, ENDPOINTS_MAX, NETWORK_LABEL, NODE_LABEL, PodNetworkEndpointSlice,
-    PodNetworkEndpointSliceSpec, SliceEndpoint, VTEPS_ANNOTATION, label_value,
+    ENDPOINT_IPS_MAX, ENDPOINT_LABELS_MAX, ENDPOINT_POD_MAX, ENDPOINTS_MAX, NETWORK_LABEL,
+    NODE_LABEL, PodNetworkEndpointSlice, PodNetworkEndpointSliceSpec, SliceEndpoint,
+    VTEPS_ANNOTATION, label_value,
 };
 pub use gateway::GatewaySpec;
 pub use interface::{Interface, InterfaceKind, InterfaceSpec, QUEUES_MAX};
@@ -74,8 +76,8 @@ pub use json::{RawJson, RawObject};
 pub use listed::{Listed, PROBLEM_BYTES, PROBLEMS_MAX, Shortened};
 pub use mac::{MacAddr, ParseMacError};
 pub use manifest::{
-    ManifestError, ManifestProblem, Object, Origin, Resource, parse_definitions,
-    parse_endpoint_slices, parse_manifests,
+    ManifestError, ManifestProblem, NamespaceLabels, Object, Origin, Resource, parse_definitions,
+    parse_endpoint_slices, parse_manifests, parse_namespaces, parse_policies,
 };
 pub use meta::{
     API_VERSION, DEFAULT_NETWORK, GROUP, Kind, Manifest, Metadata, NODE_DEFAULT_ANNOTATION,
@@ -90,6 +92,10 @@ pub use parameters::{
     PodNetworkParametersSpec, Routing, Transport, TransportSpec,
 };
 pub use podnetwork::{Given, PodNetwork, PodNetworkSpec, PodNetworkStatus, check_provider};
+pub use policy::{
+    NAMESPACE_NAME_LABEL, POLICY_FOR_ANNOTATION, POLICY_NETWORKS_MAX, POLICY_SPEC_MAX, PolicyKind,
+    PolicyNetworks, PolicyObject, PolicyTooLarge,
+};
 pub use reservation::{
     ClaimHolder, Holder, IpReservation, IpReservationSpec, IpReservationStatus, PodHolder,
 };
@@ -101,8 +107,8 @@ pub use scheduling::{
     ADDRESSES_DOMAIN, BANDWIDTH_DOMAIN, CARRIED, NETWORK_DOMAIN, SchedulingSpec, scheduling_key,
 };
 pub use validate::{
-    AttachmentRequest, Bandwidth, Clash, Endpoint, EndpointSlice, FieldError, FieldErrors,
-    FieldProblem, IpRequest, Limit, MTU_MAX, Network, NetworkId, PushedRoute, RATE_MAX, RATE_MIN,
-    RouteRequest, Share, Subnet, VlanRange, Wire, Written, attachment_request, is_pod_address,
-    network,
+    AttachmentRequest, Bandwidth, Clash, Endpoint, EndpointPod, EndpointSlice, FieldError,
+    FieldErrors, FieldProblem, IpRequest, Limit, MTU_MAX, Network, NetworkId, PushedRoute,
+    RATE_MAX, RATE_MIN, RouteRequest, Share, Subnet, VlanRange, Wire, Written, attachment_request,
+    is_pod_address, network,
 };

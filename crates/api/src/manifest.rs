@@ -2,12 +2,14 @@
 
 mod definition;
 mod endpoint_slice;
+mod policy;
 mod split;
 #[cfg(test)]
 mod tests;
 
 pub use definition::parse_definitions;
 pub use endpoint_slice::parse_endpoint_slices;
+pub use policy::{NamespaceLabels, parse_namespaces, parse_policies};
 
 use std::{cell::RefCell, fmt};
 
@@ -27,6 +29,7 @@ use crate::{
         PodNetworkParametersSpec,
     },
     podnetwork::{PodNetwork, PodNetworkSpec, check_provider},
+    policy::{PolicyKind, PolicyTooLarge},
     validate::FieldErrors,
 };
 
@@ -198,6 +201,26 @@ pub enum ManifestProblem {
         /// The object's kind.
         kind: Kind,
     },
+    /// A policy of a version that is not read.
+    #[error(
+        "\"{found}\" of {kind} is not read; write {}/{}",
+        kind.group(), kind.versions().first().unwrap_or(&"v1")
+    )]
+    PolicyVersion {
+        /// The document's value.
+        found: String,
+        /// The object's kind.
+        kind: PolicyKind,
+    },
+    /// A namespace on a policy of the cluster.
+    #[error("{kind} is cluster-scoped; remove the namespace")]
+    PolicyNamespace {
+        /// The object's kind.
+        kind: PolicyKind,
+    },
+    /// A policy that is larger than podnet reads.
+    #[error(transparent)]
+    PolicyTooLarge(#[from] PolicyTooLarge),
     /// `spec.provider` is not `domain/path` (KEP-3698).
     #[error("\"{found}\" is not domain/path; write podnet.dev/ebpf for networks of this agent")]
     Provider {
@@ -215,12 +238,15 @@ pub enum ManifestProblem {
 /// Reads every document of `text`; `source_name` is named in errors and origins.
 ///
 /// YAML 1.2, of which JSON is a part; documents are separated by `---`. Empty documents are
-/// skipped, and so are those [`parse_definitions`] reads. The results are in the order of the documents.
+/// skipped, and so are those that [`parse_definitions`], [`parse_policies`] and [`parse_namespaces`] read. The
+/// results are in the order of the documents.
 #[must_use]
 pub fn parse_manifests(source_name: &str, text: &str) -> Vec<Result<Object, ManifestError>> {
     split::documents(text)
         .enumerate()
-        .filter(|(_, chunk)| !definition::is_definition(chunk))
+        .filter(|(_, chunk)| {
+            !definition::is_definition(chunk) && !policy::is_policy_or_namespace(chunk)
+        })
         .map(|(index, chunk)| {
             let origin = Origin {
                 file: source_name.to_owned(),

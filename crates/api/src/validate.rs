@@ -14,7 +14,7 @@ mod wire;
 
 pub use attachment::{AttachmentRequest, IpRequest, attachment_request};
 pub use bandwidth::{Bandwidth, Limit, RATE_MAX, RATE_MIN};
-pub use endpoint_slice::{Endpoint, EndpointSlice};
+pub use endpoint_slice::{Endpoint, EndpointPod, EndpointSlice};
 pub(crate) use ether_types::{ETHER_TYPE_PATTERN, ETHER_TYPES_MAX};
 pub use network::{MTU_MAX, Network, NetworkId, Subnet, Written, is_pod_address, network};
 pub use problem::{FieldError, FieldErrors, FieldProblem};

@@ -326,6 +326,7 @@ impl Ledger {
             request_digest: wanted.request_digest,
             network: facts,
             pod: wanted.pod,
+            labels: wanted.labels,
             mac,
             leases,
             sandbox: wanted.sandbox,

@@ -1,5 +1,6 @@
 //! Records of attachments, and the facts that follow from them. Pure.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -343,6 +344,9 @@ pub struct Attachment {
     pub network: NetworkFacts,
     /// The pod.
     pub pod: Option<PodIdentity>,
+    /// Labels of the pod that the CNI configuration gave it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// MAC address in the pod.
     #[serde(with = "mac_text")]
     pub mac: MacAddr,

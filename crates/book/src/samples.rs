@@ -6,6 +6,8 @@
     reason = "what a test gives is valid, and where it is not the test fails"
 )]
 
+use std::collections::BTreeMap;
+
 use api::{Mode, Network, NetworkId, Prefix, RawJson, Subnet};
 use cni_spec::{AttachmentKey, ContainerId, IfName};
 use delegate::{Delegation, PluginConf};
@@ -115,6 +117,7 @@ pub fn wanted(container: &str) -> Wanted {
         cni_network: "conf".to_owned(),
         request_digest: "0".to_owned(),
         pod: None,
+        labels: BTreeMap::new(),
         sandbox: Sandbox {
             path: format!("/run/netns/{container}"),
             dev: 4,

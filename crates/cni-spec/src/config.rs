@@ -1,5 +1,6 @@
 //! Parse the network configuration of an attachment, from stdin (CNI SPEC §1, §2).
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -13,6 +14,7 @@ use crate::request::Command;
 use crate::result::{CniResult, Dns};
 use crate::version::CniVersion;
 
+pub(crate) mod labels;
 pub(crate) mod runtime;
 #[cfg(test)]
 mod tests;
@@ -172,6 +174,8 @@ pub struct NetConf {
     pub runtime: RuntimeConfig,
     /// `args.cni`.
     pub args: ConfigArgs,
+    /// `labels`: the pod's, where no cluster knows them.
+    pub labels: BTreeMap<String, String>,
     /// `GC` only: what is still valid.
     pub valid_attachments: GcList,
     /// `prevResult` as it came; read by [`NetConf::prev_result`].
@@ -196,6 +200,7 @@ impl NetConf {
             dns: Dns::default(),
             runtime: RuntimeConfig::default(),
             args: ConfigArgs::default(),
+            labels: BTreeMap::new(),
             valid_attachments: GcList::Absent,
             prev_result: fields.get("prevResult").cloned().unwrap_or_default(),
         };
@@ -207,6 +212,7 @@ impl NetConf {
                 conf.dns = Dns::decode(fields.object("dns")?.as_ref())?;
                 conf.runtime = RuntimeConfig::decode(fields.object("runtimeConfig")?.as_ref())?;
                 conf.args = config_args(&fields)?;
+                conf.labels = labels::labels(&fields)?;
             }
             Command::Gc => conf.valid_attachments = gc_list(&fields)?,
             Command::Status => conf.network = network(&fields)?,

@@ -47,6 +47,7 @@ mod version;
 
 pub use addr::{IpPrefix, IpRequest, MacAddr};
 pub use args::{CniArgs, PodRef};
+pub use config::labels::LABELS_MAX;
 pub use config::runtime::{
     Bandwidth, CAP_POD_ANNOTATIONS, IpRange, PortMapping, RATE_MAX, RATE_MIN, RuntimeConfig,
     RuntimeDns,

@@ -28,6 +28,7 @@ use tables::remotes::Remotes;
 use telemetry::chain;
 use tokio::sync::watch;
 use world::Current;
+use world::policies::PolicyCurrent;
 
 use crate::early_drop::{DropPlace, EarlyDrop, EarlyDropOptions};
 use crate::members::Membership;
@@ -63,6 +64,8 @@ pub struct Ground {
     pub tables: Arc<Reconciler>,
     /// Objects that users write.
     pub world: Arc<Current>,
+    /// Policies, which say whether pods of members are to be told.
+    pub policies: Arc<PolicyCurrent>,
     /// Members on other nodes.
     pub remotes: Arc<Remotes>,
     /// Counters of what was done.
@@ -116,6 +119,7 @@ impl Reach {
             book,
             tables,
             world,
+            policies,
             remotes,
             metrics,
             clustered,
@@ -168,7 +172,12 @@ impl Reach {
             Arc::clone(&overlay),
             Arc::clone(&routing),
         );
-        let members = Membership::new(name, Arc::clone(&book), world, Arc::clone(&remotes));
+        let members = Membership::new(
+            name,
+            Arc::clone(&book),
+            (world, policies),
+            Arc::clone(&remotes),
+        );
         Arc::new(Self {
             book,
             remotes,

@@ -8,15 +8,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{
-    ENDPOINT_IPS_MAX, ENDPOINTS_MAX, Endpoint, EndpointSlice, MacAddr, NetworkId,
+    ENDPOINT_IPS_MAX, ENDPOINTS_MAX, Endpoint, EndpointPod, EndpointSlice, MacAddr, NetworkId,
     PodNetworkEndpointSliceSpec, SliceEndpoint, Transport,
 };
 use book::Book;
 use book::ledger::Ledger;
-use book::record::NetworkFacts;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use book::record::{Attachment, NetworkFacts};
 use k8s_openapi::jiff::Timestamp;
 use tables::remotes::{Remotes, Served};
+use world::policies::PolicyCurrent;
 use world::{Current, World};
 
 pub mod files;
@@ -26,8 +26,31 @@ mod tests;
 
 pub use options::{SpanningError, SpanningOptions, check};
 
-/// Members of one network, by MAC address, and their addresses.
-pub type Members = BTreeMap<MacAddr, Vec<IpAddr>>;
+/// Members of one network, by MAC address.
+pub type Members = BTreeMap<MacAddr, Member>;
+
+/// A member that this node has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Member {
+    /// Its addresses.
+    pub ips: Vec<IpAddr>,
+    /// Its pod, as far as that is known.
+    pub pod: Option<Arc<EndpointPod>>,
+}
+
+/// Extent to which slices name the pods of members.
+///
+/// Policies select members by their pods. Without one that names networks nobody needs them, and agents of
+/// before that do not read slices with pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pods {
+    /// All pods are said, as a policy names networks.
+    ///
+    /// Else only those that were said before.
+    pub named: bool,
+    /// With labels, which nobody else knows where there is no cluster.
+    pub labels: bool,
+}
 
 /// Endpoints of a network by slice number, in order of their MAC addresses.
 pub type Slices = BTreeMap<u32, Vec<Endpoint>>;
@@ -42,7 +65,7 @@ pub struct OnNetwork {
 }
 
 /// Members that this node has of networks that span nodes, by network name.
-pub fn of(ledger: &Ledger) -> BTreeMap<String, OnNetwork> {
+pub fn of(ledger: &Ledger, pods: Pods) -> BTreeMap<String, OnNetwork> {
     let mut networks: BTreeMap<String, OnNetwork> = BTreeMap::new();
     let numbers: BTreeSet<u32> = ledger
         .networks()
@@ -67,9 +90,26 @@ pub fn of(ledger: &Ledger) -> BTreeMap<String, OnNetwork> {
         // More than a slice takes are refused as a whole there, and would take others with them.
         let ips = ips.take(ENDPOINT_IPS_MAX).collect();
         let mac = MacAddr::new(record.mac.0);
-        on_network.members.insert(mac, ips);
+        let pod = pod_of(record, pods);
+        on_network.members.insert(mac, Member { ips, pod });
     }
     networks
+}
+
+fn pod_of(record: &Attachment, pods: Pods) -> Option<Arc<EndpointPod>> {
+    let name = record.pod.as_ref();
+    let name = name.map(|pod| (pod.namespace.as_str(), pod.name.as_str()));
+    // The runtime's words: a slice with another name is refused as a whole.
+    let name = name.filter(|(namespace, name)| {
+        api::check_label(namespace).is_ok() && api::check_subdomain(name).is_ok()
+    });
+    let labels = if pods.labels {
+        record.labels.clone()
+    } else {
+        BTreeMap::new()
+    };
+    let is_known = name.is_some() || !labels.is_empty();
+    is_known.then(|| Arc::new(EndpointPod::new(name, labels)))
 }
 
 /// The networks that have attachments here, in whatever state.
@@ -119,16 +159,23 @@ pub struct Membership {
     name: String,
     book: Arc<Book>,
     world: Arc<Current>,
+    policies: Arc<PolicyCurrent>,
     remotes: Arc<Remotes>,
 }
 
 impl Membership {
     /// Hold what is needed, for the node of this name.
-    pub fn new(name: String, book: Arc<Book>, world: Arc<Current>, remotes: Arc<Remotes>) -> Self {
+    pub fn new(
+        name: String,
+        book: Arc<Book>,
+        (world, policies): (Arc<Current>, Arc<PolicyCurrent>),
+        remotes: Arc<Remotes>,
+    ) -> Self {
         Self {
             name,
             book,
             world,
+            policies,
             remotes,
         }
     }
@@ -163,15 +210,17 @@ fn spans(network: &NetworkFacts) -> bool {
 /// Divides the members of a network into slices.
 ///
 /// A member stays in its slice, so a change of one member changes one slice. A new member goes to the
-/// first slice with room. Numbers in `taken` belong to slices of other nodes.
+/// first slice with room. Numbers in `taken` belong to slices of other nodes. A claim keeps its time when only
+/// its pod is said otherwise.
 pub fn divide(
     published: &Slices,
     members: &Members,
     taken: &BTreeSet<u32>,
+    pods: Pods,
     mut since: impl FnMut(MacAddr, &[IpAddr]) -> Timestamp,
 ) -> Slices {
-    let mut left: BTreeMap<MacAddr, &Vec<IpAddr>> =
-        members.iter().map(|(mac, ips)| (*mac, ips)).collect();
+    let mut left: BTreeMap<MacAddr, &Member> =
+        members.iter().map(|(mac, member)| (*mac, member)).collect();
     let mut slices = Slices::new();
     for (number, endpoints) in published {
         if taken.contains(number) {
@@ -179,21 +228,24 @@ pub fn divide(
         }
         let mut kept = Vec::new();
         for endpoint in endpoints.iter().take(ENDPOINTS_MAX) {
-            let Some(ips) = left.remove(&endpoint.mac) else {
+            let Some(member) = left.remove(&endpoint.mac) else {
                 continue;
             };
-            if *ips == endpoint.ips {
-                kept.push(endpoint.clone());
+            let said = pods.named || endpoint.pod.is_some();
+            let mut now = if member.ips == endpoint.ips {
+                endpoint.clone()
             } else {
-                kept.push(claim(endpoint.mac, ips, &mut since));
-            }
+                claim(endpoint.mac, &member.ips, &mut since)
+            };
+            now.pod = member.pod.clone().filter(|_| said);
+            kept.push(now);
         }
         if !kept.is_empty() {
             slices.insert(*number, kept);
         }
     }
     let mut number = 0;
-    for (mac, ips) in left {
+    for (mac, member) in left {
         let full = |number: &u32| {
             taken.contains(number)
                 || slices
@@ -204,7 +256,9 @@ pub fn divide(
             number += 1;
         }
         let slice = slices.entry(number).or_default();
-        slice.push(claim(mac, ips, &mut since));
+        let mut new = claim(mac, &member.ips, &mut since);
+        new.pod = member.pod.clone().filter(|_| pods.named);
+        slice.push(new);
     }
     for slice in slices.values_mut() {
         slice.sort_by_key(|endpoint| endpoint.mac);
@@ -221,6 +275,7 @@ fn claim(
         mac,
         ips: ips.to_vec(),
         since: since(mac, ips),
+        pod: None,
     }
 }
 
@@ -244,9 +299,6 @@ pub fn spec(
         network_id: i64::from(id.get()),
         node: node.to_owned(),
         vteps: vteps.iter().map(ToString::to_string).collect(),
-        endpoints: endpoints
-            .iter()
-            .map(|it| SliceEndpoint::new(it.mac, &it.ips, MicroTime(it.since)))
-            .collect(),
+        endpoints: endpoints.iter().map(SliceEndpoint::from).collect(),
     }
 }

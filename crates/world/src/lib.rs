@@ -14,6 +14,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{mpsc, watch};
 
 use self::lists::ListOptions;
+use self::policies::{PolicyCurrent, PolicyWorld};
 
 pub use self::default_network::{DefaultNetwork, NoDefaultNetwork};
 pub use self::error::{Unread, WorldError};
@@ -24,6 +25,7 @@ mod default_network;
 mod error;
 pub mod lists;
 mod node_defaults;
+pub mod policies;
 pub mod resource;
 pub mod scheduling;
 
@@ -112,52 +114,12 @@ pub fn resolve(
 }
 
 impl World {
-    /// Reads every `*.yaml`, `*.yml` and `*.json` file of a directory, ordered by name.
+    /// Reads the networks of a directory; see [`read`].
     ///
     /// # Errors
-    /// When the directory cannot be listed; a broken file is reported in [`World::broken`].
+    /// When the directory cannot be listed.
     pub fn read(directory: &Path) -> Result<Self, io::Error> {
-        let mut files: Vec<PathBuf> = fs::read_dir(directory)?
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect::<Result<_, _>>()?;
-        files.retain(|path| {
-            path.extension()
-                .is_some_and(|kind| kind == "yaml" || kind == "yml" || kind == "json")
-        });
-        files.sort();
-        let (mut objects, mut broken) = (Vec::new(), Vec::new());
-        let mut definitions = BTreeMap::new();
-        for path in files {
-            let name = path.display().to_string();
-            match fs::read_to_string(&path) {
-                Ok(text) => {
-                    for parsed in api::parse_manifests(&name, &text) {
-                        match parsed {
-                            Ok(object) => objects.push(object),
-                            Err(error) => broken.push(error.to_string()),
-                        }
-                    }
-                    for parsed in api::parse_definitions(&name, &text) {
-                        match parsed {
-                            Ok(object) => {
-                                let (key, definition) = Definition::of(object);
-                                definitions.insert(key, definition);
-                            }
-                            Err(error) => broken.push(error.to_string()),
-                        }
-                    }
-                }
-                // Gone since it was listed: as if it had been removed a moment earlier.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => broken.push(format!("{name}: {error}")),
-            }
-        }
-        Ok(Self {
-            resolved: resolve(objects, &definitions),
-            definitions,
-            broken,
-            ..Self::default()
-        })
+        read(directory).map(|(world, _)| world)
     }
 
     /// Refuses networks that span nodes where this node cannot be a member of them.
@@ -247,6 +209,58 @@ impl World {
     }
 }
 
+/// Reads every `*.yaml`, `*.yml` and `*.json` file of a directory, ordered by name.
+///
+/// # Errors
+/// When the directory cannot be listed; a broken file is reported in [`World::broken`], what is wrong with a
+/// policy in [`PolicyWorld::broken`].
+pub fn read(directory: &Path) -> Result<(World, PolicyWorld), io::Error> {
+    let mut files: Vec<PathBuf> = fs::read_dir(directory)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()?;
+    files.retain(|path| {
+        path.extension()
+            .is_some_and(|kind| kind == "yaml" || kind == "yml" || kind == "json")
+    });
+    files.sort();
+    let (mut objects, mut broken) = (Vec::new(), Vec::new());
+    let mut definitions = BTreeMap::new();
+    let mut policies = PolicyWorld::default();
+    for path in files {
+        let name = path.display().to_string();
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                for parsed in api::parse_manifests(&name, &text) {
+                    match parsed {
+                        Ok(object) => objects.push(object),
+                        Err(error) => broken.push(error.to_string()),
+                    }
+                }
+                for parsed in api::parse_definitions(&name, &text) {
+                    match parsed {
+                        Ok(object) => {
+                            let (key, definition) = Definition::of(object);
+                            definitions.insert(key, definition);
+                        }
+                        Err(error) => broken.push(error.to_string()),
+                    }
+                }
+                policies.add_text(&name, &text);
+            }
+            // Gone since it was listed: as if it had been removed a moment earlier.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => broken.push(format!("{name}: {error}")),
+        }
+    }
+    let world = World {
+        resolved: resolve(objects, &definitions),
+        definitions,
+        broken,
+        ..World::default()
+    };
+    Ok((world, policies.sorted()))
+}
+
 /// The current world, shared and replaced as a whole.
 #[derive(Debug, Default)]
 pub struct Current {
@@ -303,16 +317,17 @@ impl Current {
 pub async fn follow(
     directory: PathBuf,
     current: Arc<Current>,
+    policies: Arc<PolicyCurrent>,
     has_tunnels: impl Fn() -> bool,
 ) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::channel(1);
     let _watcher = watched(&directory, changed)?;
     // What changed between the first reading and now was not watched.
-    reread(&directory, &current, has_tunnels());
+    reread(&directory, &current, &policies, has_tunnels());
     while changes.recv().await.is_some() {
         tokio::time::sleep(SETTLE).await;
         let _ = changes.try_recv();
-        reread(&directory, &current, has_tunnels());
+        reread(&directory, &current, &policies, has_tunnels());
     }
     Ok(())
 }
@@ -350,12 +365,15 @@ fn is_read(event: &notify::Event) -> bool {
     event.kind.is_access() && !is_close_write
 }
 
-fn reread(directory: &Path, current: &Current, has_tunnels: bool) {
-    match World::read(directory) {
-        Ok(world) => {
+fn reread(directory: &Path, current: &Current, policies: &PolicyCurrent, has_tunnels: bool) {
+    match read(directory) {
+        Ok((world, policy_world)) => {
             if current.set(world.on_node(has_tunnels)) {
                 tracing::info!(directory = %directory.display(), "the manifests are read");
                 current.get().complain();
+            }
+            if policies.set(policy_world) {
+                policies.get().complain();
             }
         }
         Err(error) => {

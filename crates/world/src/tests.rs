@@ -159,6 +159,7 @@ fn changes_are_followed_from_the_first_reading_on() {
     let path = directory.path().to_owned();
     let current = Arc::new(Current::default());
     current.set(World::read(&path).unwrap());
+    let policies = Arc::new(PolicyCurrent::default());
     // Between the first reading and the watch.
     fs::write(path.join("b.yaml"), manifest("red", "10.2.0.0/24")).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -166,7 +167,12 @@ fn changes_are_followed_from_the_first_reading_on() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let following = tokio::spawn(follow(path.clone(), Arc::clone(&current), || false));
+        let following = tokio::spawn(follow(
+            path.clone(),
+            Arc::clone(&current),
+            Arc::clone(&policies),
+            || false,
+        ));
         eventually("what came before the watch", || {
             current.get().network("red").is_ok()
         })
@@ -177,6 +183,11 @@ fn changes_are_followed_from_the_first_reading_on() {
         fs::rename(path.join(".draft"), path.join("b.yaml")).unwrap();
         eventually("a replaced file", || current.get().network("green").is_ok()).await;
         assert!(current.get().network("red").is_err());
+
+        let policy =
+            "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web}\n";
+        fs::write(path.join("c.yaml"), policy).unwrap();
+        eventually("a policy", || policies.get().policies.len() == 1).await;
 
         fs::remove_file(path.join("a.yaml")).unwrap();
         eventually("a removed file", || current.get().network("blue").is_err()).await;

@@ -32,6 +32,7 @@ fn known() -> Directory {
         mac: MacAddr([2, 0, 0, 0, 9, 9]),
         ips: vec!["10.10.0.99".parse().unwrap()],
         peer: Arc::new(peer.clone()),
+        pod: None,
     };
     Directory {
         here: vec![

@@ -11,6 +11,8 @@ fn endpoint(mac: &str, ips: &[&str]) -> SliceEndpoint {
             .parse()
             .map(MicroTime)
             .unwrap(),
+        pod: None,
+        labels: BTreeMap::new(),
     }
 }
 
@@ -88,6 +90,40 @@ fn what_a_file_says_is_what_was_written() {
 }
 
 #[test]
+fn a_member_names_its_pod_where_its_node_says_so() {
+    let mut spec = spec("blue", "n1");
+    let plain = serde_json::to_string(&spec).unwrap();
+    assert!(
+        !plain.contains("pod\"") && !plain.contains("labels"),
+        "{plain}"
+    );
+    let labels: BTreeMap<String, String> = [("app".to_owned(), "web".to_owned())].into();
+    spec.endpoints[0].pod = Some("ops/web-0.a".to_owned());
+    spec.endpoints[1].labels = labels.clone();
+    let checked = slice(spec.clone()).checked().unwrap();
+    let pods: Vec<_> = checked
+        .endpoints
+        .iter()
+        .map(|it| it.pod.clone().unwrap())
+        .collect();
+    assert_eq!(pods[0].key(), Some(("ops", "web-0.a")));
+    assert!(pods[0].labels().is_empty());
+    assert_eq!((pods[1].key(), pods[1].labels()), (None, &labels));
+    let again: Vec<SliceEndpoint> = checked.endpoints.iter().map(Into::into).collect();
+    assert_eq!(again, spec.endpoints);
+}
+
+/// A node of a later version may say more.
+#[test]
+fn fields_of_a_slice_that_are_not_known_are_passed_over() {
+    let mut text = serde_json::to_value(slice(spec("blue", "n1"))).unwrap();
+    text["spec"]["later"] = 1.into();
+    text["spec"]["endpoints"][0]["later"] = 1.into();
+    let read = parse_endpoint_slices("n1.yaml", &text.to_string());
+    assert!(read[0].is_ok(), "{read:?}");
+}
+
+#[test]
 fn a_file_with_anything_else_is_refused_with_the_place() {
     let network = "apiVersion: podnet.dev/v1alpha1\nkind: PodNetwork\nmetadata: {name: blue}\n";
     let read = parse_endpoint_slices("n1.yaml", network);
@@ -151,6 +187,27 @@ fn every_wrong_field_of_a_slice_is_named() {
         (
             faults(|it| it.endpoints[1].ips = vec!["10.10.0.2".to_owned(); 65]),
             "spec.endpoints[1].ips: the list has 65 items; write 0 to 64",
+        ),
+        (
+            faults(|it| it.endpoints[1].pod = Some("web".to_owned())),
+            "spec.endpoints[1].pod: a name is required",
+        ),
+        (
+            faults(|it| it.endpoints[1].pod = Some("Ops/web".to_owned())),
+            "spec.endpoints[1].pod: \"Ops\" is not a DNS-1123 name",
+        ),
+        (
+            faults(|it| {
+                let labels = (0..65).map(|number| (format!("l{number}"), String::new()));
+                it.endpoints[1].labels = labels.collect();
+            }),
+            "spec.endpoints[1].labels: the list has 65 items; write 0 to 64",
+        ),
+        (
+            faults(|it| {
+                it.endpoints[1].labels = [("app".to_owned(), "x".repeat(318))].into();
+            }),
+            "has 318 bytes; shorten it to at most 317",
         ),
     ];
     for (found, expected) in cases {

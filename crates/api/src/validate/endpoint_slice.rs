@@ -1,6 +1,10 @@
 //! Validates slices of endpoints.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -8,10 +12,16 @@ use super::{
     Faults, FieldErrors, FieldProblem, NetworkId, network::unicast_address, parse_address,
 };
 use crate::{
-    endpoint_slice::{ENDPOINT_IPS_MAX, ENDPOINTS_MAX, PodNetworkEndpointSlice, SliceEndpoint},
+    endpoint_slice::{
+        ENDPOINT_IPS_MAX, ENDPOINT_LABELS_MAX, ENDPOINTS_MAX, PodNetworkEndpointSlice,
+        SliceEndpoint,
+    },
     mac::MacAddr,
-    meta::check_subdomain,
+    meta::{NameError, check_label, check_subdomain},
 };
+
+/// The most bytes of a label's key, and of its value.
+const LABEL_TEXT_MAX: usize = 317;
 
 /// A slice whose every field is right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +47,46 @@ pub struct Endpoint {
     pub ips: Vec<IpAddr>,
     /// Since when its node claims them.
     pub since: Timestamp,
+    /// Its pod, where its node says so.
+    pub pod: Option<Arc<EndpointPod>>,
+}
+
+/// The pod of a member, as its node says; shared by all who keep the member.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointPod {
+    /// Namespace and name with a slash between; empty where they are not known.
+    name: Box<str>,
+    labels: BTreeMap<String, String>,
+}
+
+impl EndpointPod {
+    /// A pod by namespace and name, as far as they are known, with these labels.
+    #[must_use]
+    pub fn new(name: Option<(&str, &str)>, labels: BTreeMap<String, String>) -> Self {
+        let name = name.map(|(namespace, name)| format!("{namespace}/{name}"));
+        Self {
+            name: name.unwrap_or_default().into_boxed_str(),
+            labels,
+        }
+    }
+
+    /// Namespace and name with a slash between.
+    #[must_use]
+    pub fn full_name(&self) -> Option<&str> {
+        (!self.name.is_empty()).then_some(&*self.name)
+    }
+
+    /// Namespace and name.
+    #[must_use]
+    pub fn key(&self) -> Option<(&str, &str)> {
+        self.name.split_once('/')
+    }
+
+    /// Labels; none in a cluster, which knows them.
+    #[must_use]
+    pub const fn labels(&self) -> &BTreeMap<String, String> {
+        &self.labels
+    }
 }
 
 impl PodNetworkEndpointSlice {
@@ -135,11 +185,54 @@ fn endpoints(faults: &mut Faults, written: &[SliceEndpoint]) -> Vec<Endpoint> {
             let address = parse_address(text).and_then(unicast_address);
             ips.extend(faults.take(path(&format!("ips[{place}]")), address));
         }
+        let pod = pod(faults, endpoint, path);
         endpoints.extend(mac.map(|mac| Endpoint {
             mac,
             ips,
             since: endpoint.since.0,
+            pod,
         }));
     }
     endpoints
+}
+
+fn pod(
+    faults: &mut Faults,
+    endpoint: &SliceEndpoint,
+    path: impl Fn(&str) -> String,
+) -> Option<Arc<EndpointPod>> {
+    if endpoint.pod.is_none() && endpoint.labels.is_empty() {
+        return None;
+    }
+    if let Some(text) = &endpoint.pod {
+        let (namespace, name) = text.split_once('/').unwrap_or(("", text));
+        let checked = check_label(namespace).and_then(|()| check_subdomain(name));
+        faults.take(path("pod"), checked.map_err(FieldProblem::from));
+    }
+    if endpoint.labels.len() > ENDPOINT_LABELS_MAX {
+        let problem = FieldProblem::Count {
+            min: 0,
+            max: ENDPOINT_LABELS_MAX,
+            found: endpoint.labels.len(),
+        };
+        faults.push(path("labels"), problem);
+        return None;
+    }
+    for (key, value) in &endpoint.labels {
+        for text in [key, value] {
+            if text.len() > LABEL_TEXT_MAX {
+                let problem = NameError::TooLong {
+                    name: text.clone(),
+                    max: LABEL_TEXT_MAX,
+                };
+                faults.push(path("labels"), problem.into());
+                return None;
+            }
+        }
+    }
+    let key = endpoint
+        .pod
+        .as_deref()
+        .and_then(|text| text.split_once('/'));
+    Some(Arc::new(EndpointPod::new(key, endpoint.labels.clone())))
 }

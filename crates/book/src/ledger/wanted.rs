@@ -1,5 +1,6 @@
 //! Wishes for an attachment, as they were asked for.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use agent_common::addr::MacAddr;
@@ -22,6 +23,8 @@ pub struct Wanted {
     pub request_digest: String,
     /// The pod.
     pub pod: Option<PodIdentity>,
+    /// Labels of the pod, of the CNI configuration.
+    pub labels: BTreeMap<String, String>,
     /// Its namespace.
     pub sandbox: Sandbox,
     /// Addresses it must have, and who said so.

@@ -245,6 +245,20 @@ fn a_record_is_written_as_it_always_was() {
 }
 
 #[test]
+fn a_record_has_labels_where_the_configuration_gives_some() {
+    assert!(!serde_json::to_string(&web()).unwrap().contains("labels"));
+    let labels = [("app".to_owned(), "web".to_owned())];
+    let green = network("green", Mode::L3, &[("10.20.0.0/24", "")]);
+    let record = record(&green, |wanted| wanted.labels = labels.into());
+    let written = serde_json::to_value(&record).unwrap();
+    assert_eq!(written["labels"], json!({"app": "web"}));
+    assert_eq!(
+        serde_json::from_value::<Attachment>(written).unwrap(),
+        record
+    );
+}
+
+#[test]
 fn a_record_from_before_there_were_rates_is_unlimited() {
     let record = web();
     let read: Attachment = serde_json::from_value(first_version(&record)).unwrap();

@@ -102,6 +102,24 @@ fn version_is_read_first_and_too_old_for_the_command_is_code_1_cni_err_08() {
     proof::of!("CNI-ERR-08");
 }
 
+/// A `DEL` has to work whatever became of them.
+#[test]
+fn labels_are_read_for_add_and_check_only() {
+    let read = |labels: Value, command| {
+        parse(&json!({"podNetwork": "b", "labels": labels}), command).map(|conf| conf.labels)
+    };
+    for command in COMMANDS {
+        let good = read(json!({"app": "web"}), command).unwrap();
+        let bad = read(json!({"app": "-"}), command);
+        if matches!(command, Command::Add | Command::Check) {
+            assert_eq!(good["app"], "web");
+            assert_eq!(bad.unwrap_err().code(), ErrorCode::INVALID_CONFIG);
+        } else {
+            assert!(good.is_empty() && bad.is_ok(), "{command:?}");
+        }
+    }
+}
+
 #[test]
 fn exactly_one_network_is_named_for_add_and_check() {
     for command in [Command::Add, Command::Check] {
@@ -226,7 +244,7 @@ fn no_annotations_are_told_from_nothing_said_of_them_cni_cap_04() {
     assert_eq!(blue(&json!({})).unwrap().pod_annotations, None);
     for none in [json!({}), json!(null)] {
         let read = blue(&json!({key: none})).unwrap().pod_annotations;
-        assert_eq!(read, Some(std::collections::BTreeMap::new()));
+        assert_eq!(read, Some(BTreeMap::new()));
     }
     proof::of!("CNI-CAP-04");
 }

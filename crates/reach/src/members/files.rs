@@ -18,7 +18,7 @@ use telemetry::chain;
 use tokio::sync::{mpsc, watch};
 use world::watched;
 
-use super::{Membership, Slices, divide, of, published, spec};
+use super::{Membership, Pods, Slices, divide, of, published, spec};
 
 /// Time within which several events of a file are one change.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -40,9 +40,11 @@ impl Membership {
         let (mut slices, mut written) = read_own(&own);
         let mut changes = self.book.ledger().changes();
         let mut vteps = self.remotes.vtep_changes();
+        let mut policies = self.policies.changes();
         loop {
             changes.mark_unchanged();
             vteps.mark_unchanged();
+            policies.mark_unchanged();
             let text = self.describe(&mut slices);
             if written.as_ref() != Some(&text) {
                 match write(&own, &text) {
@@ -56,9 +58,10 @@ impl Membership {
                 }
             }
             tokio::select! {
-                // Both senders live as long as the self.
+                // These senders live as long as the self.
                 _ = changes.changed() => {}
                 _ = vteps.changed() => {}
+                _ = policies.changed() => {}
             }
             tokio::time::sleep(SETTLE).await;
         }
@@ -66,13 +69,17 @@ impl Membership {
 
     /// The text of the file; empty when there is nothing to say.
     fn describe(&self, slices: &mut Published) -> String {
-        let members = of(&self.book.ledger());
+        let pods = Pods {
+            named: self.policies.get().names_networks(),
+            labels: true,
+        };
+        let members = of(&self.book.ledger(), pods);
         let vteps = self.remotes.vteps();
         slices.retain(|network, _| members.contains_key(network));
         let mut text = String::new();
         for (network, here) in members {
             let known = slices.entry(network.clone()).or_default();
-            *known = divide(known, &here.members, &BTreeSet::new(), |mac, ips| {
+            *known = divide(known, &here.members, &BTreeSet::new(), pods, |mac, ips| {
                 self.remotes.date_of_claim(here.id, mac, ips)
             });
             if vteps.is_empty() {

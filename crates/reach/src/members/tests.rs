@@ -2,6 +2,15 @@ use proptest::prelude::*;
 
 use super::*;
 
+const UNSAID: Pods = Pods {
+    named: false,
+    labels: false,
+};
+const SAID: Pods = Pods {
+    named: true,
+    ..UNSAID
+};
+
 fn mac(number: u16) -> MacAddr {
     let [a, b] = number.to_be_bytes();
     MacAddr::new([2, 0, 0, 0, a, b])
@@ -12,7 +21,8 @@ fn members(numbers: impl IntoIterator<Item = u16>) -> Members {
     numbers
         .map(|number| {
             let [a, b] = number.to_be_bytes();
-            (mac(number), vec![IpAddr::from([10, 0, a, b])])
+            let ips = vec![IpAddr::from([10, 0, a, b])];
+            (mac(number), Member { ips, pod: None })
         })
         .collect()
 }
@@ -22,7 +32,9 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn divided(published: &Slices, members: &Members, second: i64) -> Slices {
-    divide(published, members, &BTreeSet::new(), |_, _| at(second))
+    divide(published, members, &BTreeSet::new(), UNSAID, |_, _| {
+        at(second)
+    })
 }
 
 /// Numbers of the slices that differ.
@@ -43,7 +55,11 @@ fn check(slices: &Slices, members: &Members) {
         );
         assert!(endpoints.is_sorted_by_key(|it| it.mac), "{number}");
         for endpoint in endpoints {
-            let first = found.insert(endpoint.mac, endpoint.ips.clone()).is_none();
+            let member = Member {
+                ips: endpoint.ips.clone(),
+                pod: endpoint.pod.clone(),
+            };
+            let first = found.insert(endpoint.mac, member).is_none();
             assert!(first, "{} is in two slices", endpoint.mac);
         }
     }
@@ -75,17 +91,74 @@ fn one_that_comes_or_goes_rewrites_one_slice_of_many() {
 fn a_claim_keeps_its_time_for_as_long_as_its_addresses() {
     let before = divided(&Slices::new(), &members([1, 2]), 1);
     let mut changed = members([1, 2]);
-    changed.insert(mac(2), vec![IpAddr::from([10, 9, 9, 9])]);
+    changed.get_mut(&mac(2)).unwrap().ips = vec![IpAddr::from([10, 9, 9, 9])];
     let after = divided(&before, &changed, 5);
     let times: Vec<i64> = after[&0].iter().map(|it| it.since.as_second()).collect();
     assert_eq!(times, [1, 5]);
+}
+
+/// Agents of before that read no slice with pods, and meet none without policies.
+#[test]
+fn pods_are_said_from_the_first_policy_that_names_networks_on() {
+    let mut with_pods = members([1, 2]);
+    for (mac, member) in &mut with_pods {
+        let pod = EndpointPod::new(Some(("ops", &mac.to_string())), BTreeMap::new());
+        member.pod = Some(Arc::new(pod));
+    }
+    let pods = |slices: &Slices| -> Vec<bool> {
+        let all = slices.values().flatten();
+        all.map(|it| it.pod.is_some()).collect()
+    };
+    let divided = |published: &Slices, members: &Members, pods, second| {
+        divide(published, members, &BTreeSet::new(), pods, |_, _| {
+            at(second)
+        })
+    };
+    let silent = divided(&Slices::new(), &with_pods, UNSAID, 1);
+    assert_eq!(pods(&silent), [false, false]);
+    let said = divided(&silent, &with_pods, SAID, 2);
+    check(&said, &with_pods);
+    let times = |slices: &Slices| slices[&0].iter().all(|it| it.since == at(1));
+    assert!(times(&said), "the addresses are as they were");
+    // The last policy goes, or is not read yet after a start: nothing is written for that.
+    assert_eq!(divided(&said, &with_pods, UNSAID, 3), said);
+    // Where a runtime does not name the pod any more, nobody does.
+    assert_eq!(divided(&said, &members([1, 2]), SAID, 4), silent);
+}
+
+/// A cluster knows labels, and cuts them out of a slice.
+#[test]
+fn labels_are_said_in_files_only_and_names_that_are_none_never() {
+    let blue = book::samples::network("blue", api::Mode::L2, &[("10.10.0.0/24", "")]);
+    let named = |namespace: &str| book::record::PodIdentity {
+        namespace: namespace.to_owned(),
+        name: "web".to_owned(),
+        uid: None,
+    };
+    let record = |namespace: &str, labelled: bool| {
+        book::samples::record(&blue, |wanted| {
+            wanted.pod = Some(named(namespace));
+            if labelled {
+                wanted.labels.insert("app".to_owned(), "web".to_owned());
+            }
+        })
+    };
+    let pod = pod_of(&record("ops", true), SAID).unwrap();
+    assert_eq!((pod.full_name(), pod.labels().len()), (Some("ops/web"), 0));
+    let files = Pods {
+        labels: true,
+        ..SAID
+    };
+    let pod = pod_of(&record("Not a name", true), files).unwrap();
+    assert_eq!((pod.full_name(), pod.labels().len()), (None, 1));
+    assert_eq!(pod_of(&record("Not a name", false), files), None);
 }
 
 #[test]
 fn a_number_that_is_anothers_is_left_out() {
     let all = members(0..300);
     let before = divided(&Slices::new(), &all, 1);
-    let after = divide(&before, &all, &BTreeSet::from([0, 2]), |_, _| at(2));
+    let after = divide(&before, &all, &BTreeSet::from([0, 2]), UNSAID, |_, _| at(2));
     check(&after, &all);
     assert!(after.keys().copied().eq([1, 3]), "{:?}", after.keys());
 }

@@ -21,6 +21,7 @@ fn member(mac: MacAddr, ips: &[&str]) -> RemoteEndpoint {
         mac,
         ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
         peer: Arc::new(peer),
+        pod: None,
     }
 }
 

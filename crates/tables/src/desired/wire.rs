@@ -66,6 +66,7 @@ fn member(ips: &[&str], vteps: &[&str]) -> RemoteEndpoint {
         mac: FAR,
         ips: ips.iter().copied().map(ip).collect(),
         peer: Arc::new(peer),
+        pod: None,
     }
 }
 

@@ -133,6 +133,7 @@ pub(super) fn resolve<'a>(
             mac: MacAddr(claim.endpoint.mac.octets()),
             ips,
             peer: Arc::clone(claim.peer),
+            pod: claim.endpoint.pod.clone(),
         });
         resolved
             .since

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_common::addr::MacAddr;
 pub use api::EndpointSlice as Slice;
-use api::Transport;
+use api::{EndpointPod, Transport};
 use book::record::SubnetFacts;
 use k8s_openapi::jiff::SignedDuration;
 
@@ -43,6 +43,8 @@ pub struct RemoteEndpoint {
     pub ips: Vec<IpAddr>,
     /// The node it is on.
     pub peer: Arc<Peer>,
+    /// Its pod, where its node says so; the slice's own.
+    pub pod: Option<Arc<EndpointPod>>,
 }
 
 /// A network that has attachments on this node.

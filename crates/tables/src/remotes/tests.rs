@@ -17,6 +17,7 @@ fn endpoint(last: u8, ip: u8, second: i64) -> Endpoint {
         mac: mac(last),
         ips: vec![IpAddr::from([10, 0, 0, ip])],
         since: Timestamp::from_second(second).unwrap(),
+        pod: None,
     }
 }
 
@@ -289,4 +290,26 @@ proptest! {
         }
         prop_assert_eq!(with_history.all_peers(), anew.all_peers());
     }
+}
+
+/// 10,000 members share what their slices say of their pods.
+#[test]
+fn a_member_has_the_pod_that_its_slice_names() {
+    let remotes = remotes();
+    let pod = Arc::new(api::EndpointPod::new(Some(("ops", "web")), BTreeMap::new()));
+    let mut named = endpoint(1, 1, 1);
+    named.pod = Some(Arc::clone(&pod));
+    remotes.replace(
+        "s",
+        Some(slice("blue", 7, "n2", &[named, endpoint(2, 2, 1)])),
+    );
+    let members = remotes.endpoints(7);
+    assert!(Arc::ptr_eq(members[0].pod.as_ref().unwrap(), &pod));
+    assert_eq!(members[1].pod, None);
+    // A slice that only names a pod is a change: who follows members hears of it.
+    remotes.take_changed();
+    let mut renamed = endpoint(2, 2, 1);
+    renamed.pod = Some(pod);
+    let changed = remotes.replace("s", Some(slice("blue", 7, "n2", &[renamed])));
+    assert_eq!(changed, [7].into());
 }

@@ -28,6 +28,7 @@ fn surroundings(transport: Transport) -> Surroundings {
         mac: api::MacAddr::new([2, 0, 0, 0, 0, 9]),
         ips: vec![ip("10.10.0.9")],
         since: Timestamp::UNIX_EPOCH,
+        pod: None,
     };
     let slice = Slice {
         network: "blue".to_owned(),

@@ -36,6 +36,7 @@ fn endpoint(last: u8, ips: &[IpAddr], second: i64) -> Endpoint {
         mac: mac(last),
         ips: ips.to_vec(),
         since: at(second),
+        pod: None,
     }
 }
 
@@ -427,6 +428,7 @@ fn ten_thousand_members_are_judged() {
                 mac: api::MacAddr::new([2, 0, 0, 0, node, low]),
                 ips: vec![address],
                 since: at(10),
+                pod: None,
             });
         }
         say(&remotes, node, &members);
