@@ -16,8 +16,8 @@ mod read;
 mod world;
 
 pub use compile::{
-    Atom, Classes, CompileError, Guard, MAX_ATOMS, MAX_CLASSES, Network, Row, RowId, Set, SetId,
-    UNKNOWN, compile,
+    Atom, Classes, CompileError, Compiler, Guard, MAX_ATOMS, MAX_CLASSES, Network, Row, RowId, Set,
+    SetId, UNKNOWN, compile,
 };
 pub use judge::{Decision, Peer as PeerEnd, Traffic, judge};
 pub use labels::{Labels, Requirement, Selector};
@@ -26,4 +26,4 @@ pub use model::{
     Rule, Tier,
 };
 pub use read::{Problem, Read, cluster, network};
-pub use world::{Member, NamedPort, Node, World};
+pub use world::{Member, NamedPort, Node, Workload, Workloads, World};
