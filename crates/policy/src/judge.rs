@@ -86,7 +86,7 @@ pub fn judge(
 /// Indexes of the policies for a member, in the order in which they are asked.
 ///
 /// Those of equal priority are in the order of their names: any would do (A-CNP-02), but the same one always.
-pub(crate) fn relevant(world: &World, policies: &[Policy], subject: &Member) -> Vec<usize> {
+fn relevant(world: &World, policies: &[Policy], subject: &Member) -> Vec<usize> {
     let mut found: Vec<usize> = (0..policies.len())
         .filter(|index| world.selects(&policies[*index].subject, subject))
         .collect();
@@ -175,8 +175,10 @@ impl Case<'_> {
             (Ports::Range(..), Traffic::Other) => false,
             (Ports::Named(of, name), traffic) => {
                 let destination = match (self.direction, self.peer) {
-                    (Direction::Ingress, _) => Some(self.subject),
-                    (Direction::Egress, Peer::Member(member, _)) => known.then_some(member),
+                    (Direction::Ingress, _) => Some(&self.subject.workload),
+                    (Direction::Egress, Peer::Member(member, _)) => {
+                        known.then_some(&member.workload)
+                    }
                     (Direction::Egress, Peer::Address(_)) => None,
                 };
                 perhaps |= self.direction == Direction::Egress && !known;

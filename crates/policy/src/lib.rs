@@ -1,9 +1,9 @@
 //! Network policies: as they are written, what they mean, and what they compile to.
 //!
 //! It reads NetworkPolicy, MultiNetworkPolicy and ClusterNetworkPolicy objects ([`read`]), answers what they
-//! allow between two ends of one network ([`judge`]), and compiles them to tables in which a program finds the
-//! same answer by two look-ups, whatever the number of policies ([`compile`]). The two ways are compared by
-//! generated worlds.
+//! allow between two ends of one network ([`judge`]) and why ([`reason`]), and compiles them to tables in which a
+//! program finds the same answer by two look-ups, whatever the number of policies ([`compile`], [`Compiler`]). The
+//! two ways are compared by generated worlds.
 //!
 //! It refuses to know where objects come from, who selects the networks that a policy is for, and who enforces
 //! anything. It has no IO and no clock.
@@ -13,11 +13,12 @@ mod judge;
 mod labels;
 mod model;
 mod read;
+mod tell;
 mod world;
 
 pub use compile::{
-    Atom, Classes, CompileError, Guard, MAX_ATOMS, MAX_CLASSES, Network, Row, RowId, Set, SetId,
-    UNKNOWN, compile,
+    Atom, Classes, CompileError, Compiler, Guard, MAX_ATOMS, MAX_CLASSES, Network, Row, RowId, Set,
+    SetId, UNKNOWN, compile,
 };
 pub use judge::{Decision, Peer as PeerEnd, Traffic, judge};
 pub use labels::{Labels, Requirement, Selector};
@@ -26,4 +27,5 @@ pub use model::{
     Rule, Tier,
 };
 pub use read::{Problem, Read, cluster, network};
-pub use world::{Member, NamedPort, Node, World};
+pub use tell::{Warning, reason, selected, warnings};
+pub use world::{Member, NamedPort, Node, Workload, Workloads, World};

@@ -1,13 +1,14 @@
 //! Members of one network, with the labels that policies ask for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::labels::Labels;
 use crate::model::{Block, Namespaces, Peer, Pods, Protocol};
 
 /// A named port of a container.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamedPort {
     /// Its name.
     pub name: String,
@@ -17,19 +18,52 @@ pub struct NamedPort {
     pub number: u16,
 }
 
+/// Facts about a pod that policies ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Workload {
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Labels of the pod.
+    pub labels: Labels,
+    /// Named ports of its containers, those of restartable init containers too.
+    pub ports: Vec<NamedPort>,
+}
+
 /// A pod's port on the network.
 ///
 /// Pods that have ended and pods of the host's network are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Member {
-    /// Namespace of the pod.
-    pub namespace: String,
-    /// Labels of the pod.
-    pub labels: Labels,
+    /// Facts that pods of one workload share, best as one value ([`Workloads`]).
+    pub workload: Arc<Workload>,
     /// Its addresses on this network.
     pub addresses: Vec<IpAddr>,
-    /// Named ports of its containers, those of restartable init containers too.
-    pub ports: Vec<NamedPort>,
+}
+
+/// Workloads, each once, for members to share.
+#[derive(Debug, Default)]
+pub struct Workloads(HashSet<Arc<Workload>>);
+
+impl Workloads {
+    /// Returns the one value that is equal.
+    pub fn share(&mut self, workload: Workload) -> Arc<Workload> {
+        if let Some(known) = self.0.get(&workload) {
+            return Arc::clone(known);
+        }
+        let shared = Arc::new(workload);
+        self.0.insert(Arc::clone(&shared));
+        shared
+    }
+
+    /// Forgets those that no member has any more.
+    pub fn sweep(&mut self) {
+        self.0.retain(|workload| Arc::strong_count(workload) > 1);
+    }
+
+    /// Returns how many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
 }
 
 /// A node of the cluster.
@@ -55,19 +89,20 @@ pub struct World {
 impl World {
     /// Reports whether a member's namespace, and so what selects it, is known.
     pub fn knows(&self, member: &Member) -> bool {
-        self.namespaces.contains_key(&member.namespace)
+        self.namespaces.contains_key(&member.workload.namespace)
     }
 
     /// Reports whether a selection has this member.
     pub fn selects(&self, pods: &Pods, member: &Member) -> bool {
+        let workload = &member.workload;
         let inside = match &pods.namespaces {
-            Namespaces::Named(name) => *name == member.namespace,
+            Namespaces::Named(name) => *name == workload.namespace,
             Namespaces::Matching(selector) => self
                 .namespaces
-                .get(&member.namespace)
+                .get(&workload.namespace)
                 .is_some_and(|labels| selector.matches(labels)),
         };
-        inside && pods.pods.matches(&member.labels)
+        inside && pods.pods.matches(&workload.labels)
     }
 
     /// Reports whether a rule's peer is this member at this address.
@@ -98,7 +133,7 @@ impl World {
     }
 }
 
-impl Member {
+impl Workload {
     /// The numbers that a name has, of one protocol or of any.
     pub(crate) fn numbers(
         &self,

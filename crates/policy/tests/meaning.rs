@@ -2,9 +2,11 @@
 
 mod agree;
 
+use std::sync::Arc;
+
 use policy::{
     Decision, Direction, Kind, Labels, Member, NamedPort, PeerEnd, Policy, Protocol, Traffic,
-    World, cluster, compile, judge, network,
+    Workload, World, cluster, compile, judge, network,
 };
 use serde_json::{Value, json};
 
@@ -21,14 +23,16 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 /// `web` and `db` in namespace `x`, `web` in namespace `y`.
 fn world() -> World {
     let member = |namespace: &str, app: &str, address: &str, port: u16| Member {
-        namespace: namespace.to_owned(),
-        labels: labels(&[("app", app)]),
+        workload: Arc::new(Workload {
+            namespace: namespace.to_owned(),
+            labels: labels(&[("app", app)]),
+            ports: vec![NamedPort {
+                name: "serve".to_owned(),
+                protocol: Protocol::Tcp,
+                number: port,
+            }],
+        }),
         addresses: vec![address.parse().expect("it is valid")],
-        ports: vec![NamedPort {
-            name: "serve".to_owned(),
-            protocol: Protocol::Tcp,
-            number: port,
-        }],
     };
     let namespace = |name: &str| {
         let label = labels(&[("kubernetes.io/metadata.name", name)]);

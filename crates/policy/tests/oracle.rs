@@ -5,10 +5,11 @@ mod agree;
 use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 
 use policy::{
-    Direction, Kind, Labels, Member, NamedPort, PeerEnd, Policy, Protocol, Traffic, World, compile,
-    network,
+    Direction, Kind, Labels, Member, NamedPort, PeerEnd, Policy, Protocol, Traffic, Workload,
+    World, compile, network,
 };
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -116,17 +117,19 @@ fn member() -> impl Strategy<Value = Member> {
     ]);
     let named = proptest::option::of((select(PORTS.to_vec()), select(PROTOCOLS.to_vec())));
     (select(vec!["x", "y"]), label, named).prop_map(|(namespace, label, named)| Member {
-        namespace: namespace.to_owned(),
-        labels: labels(&label),
+        workload: Arc::new(Workload {
+            namespace: namespace.to_owned(),
+            labels: labels(&label),
+            ports: named
+                .into_iter()
+                .map(|(number, (protocol, _))| NamedPort {
+                    name: "serve".to_owned(),
+                    protocol,
+                    number,
+                })
+                .collect(),
+        }),
         addresses: Vec::new(),
-        ports: named
-            .into_iter()
-            .map(|(number, (protocol, _))| NamedPort {
-                name: "serve".to_owned(),
-                protocol,
-                number,
-            })
-            .collect(),
     })
 }
 
@@ -198,9 +201,9 @@ impl Drop for Oracle {
 fn end(world: &World, member: &Member) -> Value {
     json!({
         "ip": member.addresses[0],
-        "namespace": member.namespace,
-        "namespaceLabels": world.namespaces[&member.namespace],
-        "labels": member.labels,
+        "namespace": member.workload.namespace,
+        "namespaceLabels": world.namespaces[&member.workload.namespace],
+        "labels": member.workload.labels,
     })
 }
 
@@ -220,7 +223,7 @@ impl Question<'_> {
             None => json!({"ip": self.outside}),
         };
         let named = self.to.and_then(|index| {
-            let mut ports = world.members[index].ports.iter();
+            let mut ports = world.members[index].workload.ports.iter();
             ports.find(|it| it.number == self.port && it.protocol == self.protocol.0)
         });
         json!({

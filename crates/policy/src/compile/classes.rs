@@ -4,25 +4,28 @@ use std::collections::BTreeSet;
 
 use super::CompileError;
 use super::row::Row;
-use crate::model::{Policy, Ports, Protocol};
-use crate::world::World;
+use crate::model::{Ports, Protocol};
+use crate::world::Workload;
 
 /// Classes of one protocol that a network can have.
 pub const MAX_CLASSES: usize = 256;
 
 /// Where the classes of each protocol begin.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Classes {
     /// First ports, ascending, the first of them 0, for each of [`Protocol::ALL`].
     starts: [Vec<u16>; 3],
 }
 
 impl Classes {
-    /// Finds the classes that rules and the named ports of members need.
+    /// Finds the classes that rules and the named ports of workloads need.
     ///
     /// # Errors
     /// There are more than [`MAX_CLASSES`] of a protocol.
-    pub(super) fn of(world: &World, policies: &[Policy]) -> Result<Self, CompileError> {
+    pub(super) fn of<'a>(
+        asked: impl Iterator<Item = &'a Ports>,
+        workloads: &[&Workload],
+    ) -> Result<Self, CompileError> {
         let mut starts = [(); 3].map(|()| BTreeSet::from([0]));
         let mut add = |protocol: Protocol, first: u16, last: u16| {
             if let Some(starts) = starts.get_mut(protocol.index()) {
@@ -30,19 +33,18 @@ impl Classes {
                 starts.extend(last.checked_add(1));
             }
         };
-        let rules = policies
-            .iter()
-            .flat_map(|policy| policy.ingress.iter().chain(&policy.egress));
-        for ports in rules.flat_map(|rule| rule.ports.iter().flatten()) {
+        let mut names = BTreeSet::new();
+        for ports in asked {
             match ports {
                 Ports::Range(protocol, first, last) => add(*protocol, *first, *last),
                 Ports::Named(protocol, name) => {
-                    for member in &world.members {
-                        for (protocol, port) in member.numbers(*protocol, name) {
-                            add(protocol, port, port);
-                        }
-                    }
+                    names.insert((*protocol, name.as_str()));
                 }
+            }
+        }
+        for (protocol, name) in names {
+            for (protocol, port) in workloads.iter().flat_map(|it| it.numbers(protocol, name)) {
+                add(protocol, port, port);
             }
         }
         for (protocol, starts) in Protocol::ALL.into_iter().zip(&starts) {
