@@ -4,6 +4,7 @@
 //!   [`world::World`] of the copies.
 //! - [`lookup`] answers which pod a request is for.
 //! - [`status`] writes annotations of pods, [`events`] writes Events.
+//! - `policies` follows network policies, and what they select by while they name networks.
 //! - `access` asks whether a pod may use its networks.
 //! - `nodes` knows where the pods of other nodes are.
 //! - `holdings` hears which addresses other nodes hold.
@@ -24,6 +25,7 @@ mod home;
 pub mod lookup;
 mod nodes;
 mod objects;
+mod policies;
 pub mod report;
 pub mod scheduling;
 mod slices;
@@ -56,6 +58,7 @@ use reach::Reach;
 
 use self::nodes::Nodes;
 use self::objects::Objects;
+use self::policies::Policies;
 use self::scheduling::{Scheduling, SchedulingOptions};
 use self::slices::{Followed, Slices};
 use self::status::StatusWriter;
@@ -71,6 +74,7 @@ pub struct Cluster {
     slices: Arc<Slices>,
     followed: Followed,
     blocks: Blocks,
+    policies: Policies,
     scheduling: Scheduling,
     home: Home,
     /// Tunnels end at the addresses of the `Node`.
@@ -117,6 +121,7 @@ impl Cluster {
         let slices = Arc::new(slices);
         let followed = Followed::new(&client, home.clone());
         let blocks = Blocks::new(&client, home.clone());
+        let policies = Policies::new(&client, home.clone());
         let scheduling = Scheduling::new(&client, node, settings.scheduling, home.clone());
         let (addresses, addresses_work) = Addresses::new(
             &client,
@@ -154,6 +159,7 @@ impl Cluster {
             slices,
             followed,
             blocks,
+            policies,
             scheduling,
             home,
             node_tunnels: settings.node_tunnels,
@@ -188,6 +194,7 @@ impl Cluster {
         work.push(self.slices.work().boxed());
         work.push(self.followed.work().boxed());
         work.push(self.blocks.work().boxed());
+        work.push(self.policies.work().boxed());
         work.push(self.scheduling.work(reach).boxed());
         if let Some(access) = &self.access {
             work.push(access.work().boxed());

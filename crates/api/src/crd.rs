@@ -1,5 +1,7 @@
 //! Generate the `CustomResourceDefinition` of every kind, podnet's and the NPWG's.
 
+mod multi_policy;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
     CustomResourceDefinitionVersion, CustomResourceValidation, JSONSchemaProps,
@@ -34,15 +36,21 @@ pub fn own_definitions() -> Vec<CustomResourceDefinition> {
     .into()
 }
 
-/// Returns the definitions of the NPWG's kinds (NPWG v1.3 §3.1, §8.1).
+/// Returns the definitions of the NPWG's kinds, with its policies.
+///
+/// See NPWG v1.3 §3.1, §8.1.
 ///
 /// They have the names and the schema of its standard. A cluster may have them already, with more fields:
 /// then they belong to others, and must not be overwritten.
 #[must_use]
 pub fn standard_definitions() -> Vec<CustomResourceDefinition> {
-    [network_attachment_definitions(), IpamClaim::crd()]
-        .map(finish)
-        .into()
+    [
+        network_attachment_definitions(),
+        IpamClaim::crd(),
+        multi_policy::definition(),
+    ]
+    .map(finish)
+    .into()
 }
 
 fn network_attachment_definitions() -> CustomResourceDefinition {

@@ -7,6 +7,7 @@ pub mod access;
 mod client;
 pub mod copied;
 pub mod events;
+pub mod facts;
 pub mod watch;
 
 use futures_util::future::BoxFuture;

@@ -41,6 +41,10 @@ pub struct PodFacts {
     pub labels: Labels,
     /// Named ports of its containers, those of restartable init containers too.
     pub ports: Vec<PodPort>,
+    /// Node that it is bound to, empty before that.
+    ///
+    /// A member that a slice of another node names is not this pod.
+    pub node: String,
     /// True in phase Succeeded or Failed: its addresses may be another's.
     pub ended: bool,
 }

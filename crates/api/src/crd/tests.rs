@@ -194,6 +194,41 @@ fn the_ipam_claim_has_the_names_and_fields_of_the_standard() {
 }
 
 /// Objects written for the API server come back with the same meaning.
+/// A-MNP-01, A-MNP-06: without `endPort` the server would make a range its first port.
+#[test]
+fn a_multi_network_policy_keeps_its_ranges_of_ports() {
+    let definition = of("MultiNetworkPolicy");
+    assert_eq!(
+        definition.metadata.name.as_deref(),
+        Some("multi-networkpolicies.k8s.cni.cncf.io")
+    );
+    assert_eq!(definition.spec.versions[0].name, "v1beta1");
+    let mut fields = BTreeSet::new();
+    walk("", &schema(&definition), &mut |path, schema| {
+        if !path.ends_with("[]") {
+            let of_object = schema.get("additionalProperties").is_some();
+            fields.insert(format!("{path}{}", if of_object { ".*" } else { "" }));
+        }
+    });
+    for peers in ["ingress[].from[]", "egress[].to[]"] {
+        let rule = peers.split('.').next().unwrap();
+        for field in [
+            format!("{rule}.ports[].endPort"),
+            format!("{rule}.ports[].port"),
+            format!("{rule}.ports[].protocol"),
+            format!("{peers}.ipBlock.except"),
+            format!("{peers}.namespaceSelector.matchExpressions[].values"),
+            format!("{peers}.podSelector.matchLabels.*"),
+        ] {
+            assert!(
+                fields.contains(&format!(".spec.{field}")),
+                "{field}: {fields:?}"
+            );
+        }
+    }
+    assert!(fields.contains(".spec.policyTypes"));
+}
+
 #[test]
 fn an_object_of_the_api_server_means_what_its_manifest_does() {
     let text = json!({

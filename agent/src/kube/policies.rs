@@ -1,0 +1,166 @@
+//! Policies of the cluster, and what they select by.
+//!
+//! The three kinds are followed always. Pods, namespaces and nodes are followed for as long as a policy names
+//! networks: the copy of all pods is the largest that an agent has, and most clusters need none. See
+//! [0098](../../../docs/adr/0098-inputs-of-policies-come-with-the-first-policy.md).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::Work;
+use cluster::copied::unread;
+use cluster::facts::{Facts, Follow};
+use futures_util::future::select_all;
+use kube::Client;
+use tokio::sync::Notify;
+use world::policies::PolicyWorld;
+
+use self::of::{Cluster, Multi, Namespaced, Read, Written};
+use super::home::Home;
+
+mod of;
+
+/// Least time between two looks at the copies.
+///
+/// What is applied together comes in one after the other.
+const SETTLE: Duration = Duration::from_millis(20);
+/// Time between two looks, as a multiple of that of one.
+///
+/// All pods are looked at for the change of one: no more of a processor than a tenth goes there.
+const REST: u32 = 9;
+/// Time for which pods are followed after the last policy that needs them.
+///
+/// Who replaces a policy deletes it first.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// Follows policies.
+pub(super) struct Policies {
+    client: Client,
+    home: Home,
+}
+
+/// The copies of policies.
+#[derive(Debug)]
+struct Copies {
+    networks: Facts<Read>,
+    multi: Facts<Read>,
+    cluster: Facts<Read>,
+}
+
+/// The copies of what policies select by.
+struct Inputs {
+    pods: Facts<world::policies::PodFacts>,
+    namespaces: Facts<world::policies::Labels>,
+    nodes: Facts<world::policies::NodeFacts>,
+    work: Vec<Work>,
+}
+
+impl Policies {
+    pub(super) fn new(client: &Client, home: Home) -> Self {
+        Self {
+            client: client.clone(),
+            home,
+        }
+    }
+
+    /// Keeps the node's policies as those of the cluster, for ever.
+    pub(super) async fn work(&self) {
+        let changed = Arc::new(Notify::new());
+        let mut policies = Follow::new(&self.client, &changed);
+        let copies = Copies {
+            networks: policies.copy::<Written<Namespaced>, _>("networkpolicies", false, of::policy),
+            multi: policies.copy::<Written<Multi>, _>("multi-networkpolicies", true, of::policy),
+            cluster: policies.copy::<Written<Cluster>, _>(
+                "clusternetworkpolicies",
+                true,
+                of::policy,
+            ),
+        };
+        let mut policies = policies.work();
+        let mut inputs: Option<Inputs> = None;
+        let mut unneeded: Option<Instant> = None;
+        loop {
+            let begun = Instant::now();
+            let mut world = copies.world();
+            if world.names_networks() {
+                unneeded = None;
+                let inputs = inputs.get_or_insert_with(|| {
+                    tracing::info!(
+                        "a policy names networks: pods, namespaces and nodes are followed"
+                    );
+                    Inputs::new(&self.client, &changed)
+                });
+                inputs.add_to(&mut world);
+            } else if inputs.is_some() {
+                let since = *unneeded.get_or_insert(begun);
+                if begun.saturating_duration_since(since) >= LINGER {
+                    inputs = None;
+                    unneeded = None;
+                }
+            }
+            if self.home.policies.set(world.sorted()) {
+                self.home.policies.get().complain();
+            }
+            let rest = SETTLE.max(begun.elapsed().saturating_mul(REST));
+            tokio::select! {
+                () = changed.notified() => {}
+                () = tokio::time::sleep(LINGER), if unneeded.is_some() => {}
+                () = follow_all(&mut policies, &mut inputs) => {}
+            }
+            tokio::select! {
+                () = tokio::time::sleep(rest) => {}
+                () = follow_all(&mut policies, &mut inputs) => {}
+            }
+        }
+    }
+}
+
+impl Copies {
+    fn world(&self) -> PolicyWorld {
+        let all = [&self.networks, &self.multi, &self.cluster];
+        let unread = unread(all.map(|facts| &facts.kind));
+        if !unread.is_empty() {
+            return PolicyWorld::unread(unread);
+        }
+        let mut world = PolicyWorld::default();
+        for facts in all {
+            for read in facts.known().values() {
+                match read {
+                    Ok(policy) => world.policies.push(policy.clone()),
+                    Err(error) => world.broken.push(error.clone()),
+                }
+            }
+        }
+        world
+    }
+}
+
+impl Inputs {
+    fn new(client: &Client, changed: &Arc<Notify>) -> Self {
+        let mut follow = Follow::new(client, changed);
+        Self {
+            pods: follow.copy("pods", false, of::pod),
+            namespaces: follow.copy("namespaces", false, of::namespace),
+            nodes: follow.copy("nodes", false, of::node),
+            work: follow.work(),
+        }
+    }
+
+    fn add_to(&self, world: &mut PolicyWorld) {
+        let kinds = [&self.pods.kind, &self.namespaces.kind, &self.nodes.kind];
+        world.unread.extend(unread(kinds));
+        world.pods.clone_from(&self.pods.known());
+        let namespaces = self.namespaces.known();
+        let namespaces = namespaces.iter();
+        world.namespaces = namespaces
+            .map(|((_, name), labels)| (name.clone(), labels.clone()))
+            .collect();
+        world.nodes = self.nodes.known().values().cloned().collect();
+    }
+}
+
+/// Goes on with all watches; none of them ends.
+async fn follow_all(policies: &mut [Work], inputs: &mut Option<Inputs>) {
+    let inputs = inputs.as_mut().map(|inputs| inputs.work.iter_mut());
+    select_all(policies.iter_mut().chain(inputs.into_iter().flatten())).await;
+}
