@@ -27,6 +27,7 @@ mod audit;
 pub mod authority;
 mod check;
 pub mod doors;
+pub mod judged;
 mod reserved;
 mod served;
 mod start;

@@ -10,6 +10,7 @@ use book::Book;
 use capture::Captures;
 use capture::flows::Counted;
 use delegate::process::Runner;
+use guards::Guards;
 use host::Host;
 use metrics::Metrics;
 use ports::{self, Ports, Promotions};
@@ -22,6 +23,7 @@ use world::lists::Rules;
 use world::policies::PolicyCurrent;
 
 use crate::attach::authority::Giver;
+use crate::attach::judged::Judged;
 use crate::attach::{Attachments, ReservedPorts};
 use crate::devices::Devices;
 use crate::error::AgentError;
@@ -40,6 +42,8 @@ pub struct Node {
     pub world: Arc<Current>,
     /// Policies, and what they select by.
     pub policies: Arc<PolicyCurrent>,
+    /// Policies in force at ports.
+    pub guards: Arc<Guards>,
     /// Attachments, addresses, numbers and pods.
     pub book: Arc<Book>,
     /// Handles of the kernel.
@@ -47,7 +51,7 @@ pub struct Node {
     /// Ports of attachments on this node.
     pub ports: Arc<Ports>,
     /// The life of attachments.
-    pub attachments: Attachments<Ports, Reach, Reconciler, Giver>,
+    pub attachments: Attachments<Ports, Reach, Judged, Giver>,
     /// The tables.
     pub tables: Arc<Reconciler>,
     /// The door of what carries networks beyond this node.
@@ -166,7 +170,21 @@ impl Node {
             places,
         ));
         let reach = Reach::new(ground, parts.reach);
+        let guards = Arc::new(Guards::new(guards::Inputs {
+            book: Arc::clone(&parts.book),
+            tables: Arc::clone(&tables),
+            remotes: Arc::clone(&parts.remotes),
+            policies: Arc::clone(&parts.policies),
+            world: Arc::clone(&parts.world),
+            clustered: parts.cluster.is_some(),
+        }));
+        let judged = Judged {
+            tables: Arc::clone(&tables),
+            guards: Arc::clone(&guards),
+            book: Arc::clone(&parts.book),
+        };
         let giver = Giver {
+            guards: Arc::clone(&guards),
             book: Arc::clone(&parts.book),
             cluster: parts.cluster.clone(),
             reach: Arc::clone(&reach),
@@ -177,7 +195,7 @@ impl Node {
             Arc::clone(&parts.book),
             Arc::clone(&ports),
             Arc::clone(&reach),
-            Arc::clone(&tables),
+            Arc::new(judged),
             giver,
         )
         .reserving(parts.reserved_ports)
@@ -186,6 +204,7 @@ impl Node {
             name: parts.name,
             world: parts.world,
             policies: parts.policies,
+            guards,
             book: parts.book,
             host,
             ports,

@@ -6,9 +6,10 @@ use book::Book;
 use book::ledger::Wanted;
 use book::record::{Attachment, HostEnd, PodIdentity};
 use cluster::access::Used;
+use guards::Guards;
 use reach::Reach;
-use world::Current;
 use world::lists::ListOptions;
+use world::{Current, WorldError};
 
 use super::doors::Authority;
 use crate::error::AgentError;
@@ -17,6 +18,8 @@ use crate::kube::{Cluster, everybodys};
 /// The giver; see the module.
 #[derive(Debug)]
 pub struct Giver {
+    /// Policies in force.
+    pub guards: Arc<Guards>,
     /// Attachments and addresses.
     pub book: Arc<Book>,
     /// The cluster; none when networks come from files.
@@ -53,6 +56,9 @@ impl Authority for Giver {
         network: &api::Network,
         host: HostEnd,
     ) -> Result<Attachment, AgentError> {
+        if let Err(unread) = self.guards.known_for(network).await {
+            return Err(WorldError::NotSynced { unread }.into());
+        }
         let Some(cluster) = &self.cluster else {
             return Ok(self.book.ledger().reserve(wanted, network, host)?);
         };

@@ -3,7 +3,6 @@
 //! Tests have others than the node.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use book::bandwidth::Limits;
 use book::ledger::Wanted;
@@ -14,7 +13,6 @@ use host::HostError;
 use netdev::Netns;
 use ports::{self, Ends, PortError, PortFindings, Survey};
 use reach::{self, ReachError};
-use tables::Reconciler;
 
 use crate::error::AgentError;
 
@@ -358,40 +356,5 @@ impl Reach for reach::Reach {
 
     fn has_program(&self, ifindex: u32) -> bool {
         self.has_program(ifindex)
-    }
-}
-
-impl Tables for Reconciler {
-    fn reset_port_counters(&self, port_id: u16) -> Result<(), DatapathError> {
-        self.reset_port_counters(port_id)
-    }
-
-    fn reconcile_port(&self, record: &Attachment) -> Result<(), DatapathError> {
-        self.reconcile_port(record)
-    }
-
-    fn reconcile_everything(&self) -> Result<(), DatapathError> {
-        self.reconcile_everything()
-    }
-
-    fn activate(&self) -> Result<(), DatapathError> {
-        let retired = self.activate()?;
-        tokio::spawn(async move {
-            // Programs that ran at the flip are long done by then.
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            let removed = tokio::task::spawn_blocking(move || retired.remove()).await;
-            if let Ok(Err(error)) = removed {
-                tracing::warn!(%error, "the programs and maps of the older layout could not be removed, the next start tries again");
-            }
-        });
-        Ok(())
-    }
-
-    fn faults(&self, record: &Attachment) -> Result<Vec<String>, DatapathError> {
-        self.faults(record)
-    }
-
-    fn suspects(&self, records: &[Attachment]) -> Result<BTreeSet<usize>, DatapathError> {
-        self.suspects(records)
     }
 }

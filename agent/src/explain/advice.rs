@@ -80,6 +80,19 @@ pub(super) const fn of(reason: DropReason) -> &'static str {
             "no remedy is needed: the sender was told, and sends smaller packets; to avoid it, raise the underlay's \
              MTU or lower spec.mtu of the network's PodNetworkParameters"
         }
+        DropReason::PolicyEgress => {
+            "allow it in an egress rule of a policy that selects the sender: podnet-agent get policies lists them"
+        }
+        DropReason::PolicyIngress => {
+            "allow it in an ingress rule of a policy that selects the receiver: podnet-agent get policies lists them"
+        }
+        DropReason::PolicyFragment => {
+            "send packets that need no fragments, or fragments in their order: policies are judged by ports, which the \
+             first one has"
+        }
+        DropReason::FlowLimit => {
+            "open fewer connections: a sender may open 4,000 a second through policies"
+        }
         DropReason::NoTunnel => {
             "the node has gone or has just changed its address: ask again, and look at its agent"
         }

@@ -1,6 +1,6 @@
 //! Locks with a rank: threads take them in one order, so none waits for ever.
 //!
-//! The order is: the maps of policies, the tables, then the book, then a feature's own state. A build with debug assertions
+//! The order is: policies, their maps, the tables, then the book, then a feature's own state. A build with debug assertions
 //! panics where a thread takes a lock while it holds one of the same or of a later rank. So a feature
 //! that is asked for something under a lock may take its own, and calls nobody back.
 
@@ -12,6 +12,8 @@ use telemetry::failpoint;
 /// Where a lock is in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
+    /// What policies compile to.
+    Policies,
     /// The maps of policies, which are in force before the tables lead there.
     Guards,
     /// The datapath's tables; what is written there is read under this lock.

@@ -94,6 +94,20 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     // Wings, which do not know each other.
     (
+        "guards",
+        &[
+            "agent-common",
+            "api",
+            "book",
+            "datapath",
+            "locks",
+            "policy",
+            "tables",
+            "telemetry",
+            "world",
+        ],
+    ),
+    (
         "ports",
         &[
             "api",
