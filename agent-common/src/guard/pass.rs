@@ -175,11 +175,15 @@ fn follow<T: GuardTables>(
     // The middle of a connection may be of one that was there before the port's first policy.
     let flags = passage.sender.flags | passage.receiver.flags;
     let adopts = flags & GUARD_ADOPT != 0 && is_tcp && !is_opening && found.is_none() && !alone;
+    if adopts {
+        // Nothing tells which end has opened it; a client's port is the higher one nearly always.
+        onward = passage.tuple.source_port > passage.tuple.destination_port;
+    }
     let mut judged = Ok(());
     // One place for both: the code is large.
     for attempt in 0..2 {
         if attempt == 1 {
-            onward = false;
+            onward = !onward;
         }
         let result = judge(network, tables, passage, onward);
         if attempt == 0 {

@@ -127,6 +127,16 @@ fn the_middle_of_a_connection_is_adopted_only_for_a_while_c_ct_6() {
 }
 
 #[test]
+fn an_adopted_connection_is_the_client_s_whichever_end_sends_first() {
+    let mut world = World::new().with(B, 0, WEB);
+    world.adopt(B);
+    assert_eq!(send(&mut world, SERVER, CLIENT, ACK), Ok(()));
+    world.set(B, 0, NOTHING);
+    assert_eq!(send(&mut world, SERVER, CLIENT, ACK), DENIED);
+    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), DENIED);
+}
+
+#[test]
 fn an_idle_connection_ends_c_ct_7() {
     let answered = |world: &mut World| {
         assert_eq!(world.send(A, B, &udp(CLIENT, SERVER)), Ok(()));
