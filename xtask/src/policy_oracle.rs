@@ -1,4 +1,4 @@
-//! `cargo xtask policy-oracle`: ask an engine of others what policies mean.
+//! `cargo xtask policy-oracle`: ask engines of others what policies mean.
 
 use anyhow::Result;
 
@@ -9,12 +9,14 @@ use crate::workspace;
 #[derive(clap::Args)]
 pub(crate) struct Options {}
 
-/// Builds the engine and runs the test that asks it.
+/// Builds the engines and runs the tests that ask them.
 ///
 /// # Errors
-/// It cannot be built, or answers something else.
+/// One cannot be built, or answers something else.
 pub(crate) fn run(_: &Options) -> Result<()> {
-    let program = oracle::cyclonus(&kubernetes::dir())?;
+    let under = kubernetes::dir();
+    let cyclonus = oracle::cyclonus(&under)?;
+    let other = oracle::kube_network_policies(&under)?;
     let mut test = workspace::cargo([
         "test",
         "--release",
@@ -25,6 +27,7 @@ pub(crate) fn run(_: &Options) -> Result<()> {
     ]);
     execute(
         test.args(["--", "--nocapture"])
-            .env("PODNET_POLICY_ORACLE", program),
+            .env("PODNET_POLICY_ORACLE", cyclonus)
+            .env("PODNET_POLICY_ORACLE_KUBE", other),
     )
 }

@@ -1,158 +1,28 @@
-//! Compare with the engine of cyclonus: `cargo xtask policy-oracle`.
+//! Compare with the engines of others: `cargo xtask policy-oracle`.
 
 mod agree;
+mod specs;
 
+use std::cell::RefCell;
 use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
 
 use policy::{
-    Direction, Kind, Labels, Member, NamedPort, PeerEnd, Policy, Protocol, Traffic, Workload,
-    World, compile, network,
+    Direction, Kind, Member, Node, PeerEnd, Policy, Protocol, Traffic, World, cluster, compile,
+    network,
 };
 use proptest::prelude::*;
-use proptest::sample::{select, subsequence};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-/// The program of xtask/src/policy/oracle.go.
-const ORACLE: &str = "PODNET_POLICY_ORACLE";
-/// How many worlds are compared.
-const CASES: u32 = 3000;
-const PORTS: [u16; 5] = [22, 79, 80, 81, 8080];
-const PROTOCOLS: [(Protocol, &str); 3] = [
-    (Protocol::Tcp, "TCP"),
-    (Protocol::Udp, "UDP"),
-    (Protocol::Sctp, "SCTP"),
-];
+use self::specs::{PORTS, PROTOCOLS, cluster_policy, labels, policy, with_keys, world};
 
-fn selector() -> impl Strategy<Value = Value> {
-    let values = || subsequence(vec!["1", "2"], 1..=2);
-    prop_oneof![
-        Just(json!({})),
-        select(vec!["1", "2"]).prop_map(|value| json!({"matchLabels": {"app": value}})),
-        values().prop_map(|values| json!({"matchExpressions": [
-            {"key": "app", "operator": "In", "values": values}]})),
-        values().prop_map(|values| json!({"matchExpressions": [
-            {"key": "app", "operator": "NotIn", "values": values}]})),
-        Just(json!({"matchExpressions": [{"key": "db", "operator": "Exists"}]})),
-        Just(json!({"matchExpressions": [{"key": "db", "operator": "DoesNotExist"}]})),
-    ]
-}
-
-fn peer() -> impl Strategy<Value = Value> {
-    let block = (
-        select(vec![
-            "0.0.0.0/0",
-            "10.0.0.0/8",
-            "10.0.0.0/30",
-            "192.0.2.0/24",
-        ]),
-        any::<bool>(),
-    );
-    prop_oneof![
-        selector().prop_map(|pods| json!({"podSelector": pods})),
-        selector().prop_map(|namespaces| json!({"namespaceSelector": namespaces})),
-        (selector(), selector()).prop_map(
-            |(pods, namespaces)| json!({"podSelector": pods, "namespaceSelector": namespaces})
-        ),
-        block.prop_map(|(cidr, cut)| {
-            let except = match (cut, cidr) {
-                (false, _) => vec![],
-                (true, "192.0.2.0/24") => vec!["192.0.2.128/25"],
-                (true, _) => vec!["10.0.0.2/32"],
-            };
-            json!({"ipBlock": {"cidr": cidr, "except": except}})
-        }),
-    ]
-}
-
-fn port() -> impl Strategy<Value = Value> {
-    let protocol = select(vec!["TCP", "UDP", "SCTP"]);
-    (protocol, select(PORTS.to_vec()), 0..4_u8).prop_map(|(protocol, port, kind)| match kind {
-        0 => json!({"protocol": protocol}),
-        1 => json!({"protocol": protocol, "port": port}),
-        2 => json!({"protocol": protocol, "port": port, "endPort": port + 2}),
-        _ => json!({"protocol": protocol, "port": "serve"}),
-    })
-}
-
-fn rule(list: &'static str) -> impl Strategy<Value = Value> {
-    let peers = proptest::collection::vec(peer(), 0..=2);
-    let ports = proptest::collection::vec(port(), 0..=2);
-    (peers, ports).prop_map(move |(peers, ports)| json!({list: peers, "ports": ports}))
-}
-
-/// Namespace and spec, as the API server would have completed it.
-fn policy() -> impl Strategy<Value = (&'static str, Value)> {
-    let types = subsequence(vec!["Ingress", "Egress"], 1..=2);
-    let rules = |list| proptest::collection::vec(rule(list), 0..=2);
-    (
-        select(vec!["x", "y"]),
-        selector(),
-        types,
-        rules("from"),
-        rules("to"),
-    )
-        .prop_map(|(namespace, pods, types, ingress, egress)| {
-            let spec = json!({
-                "podSelector": pods, "policyTypes": types, "ingress": ingress, "egress": egress,
-            });
-            (namespace, spec)
-        })
-}
-
-fn labels(json: &Value) -> Labels {
-    serde_json::from_value(json.clone()).expect("it is valid")
-}
-
-fn member() -> impl Strategy<Value = Member> {
-    // Each has the key of all selectors: `NotIn` matches an object without it, as Kubernetes has it
-    // (apimachinery, labels/selector.go), and not as this engine has it.
-    let label = select(vec![
-        json!({"app": "1"}),
-        json!({"app": "2"}),
-        json!({"app": "2", "db": ""}),
-    ]);
-    let named = proptest::option::of((select(PORTS.to_vec()), select(PROTOCOLS.to_vec())));
-    (select(vec!["x", "y"]), label, named).prop_map(|(namespace, label, named)| Member {
-        workload: Arc::new(Workload {
-            namespace: namespace.to_owned(),
-            labels: labels(&label),
-            ports: named
-                .into_iter()
-                .map(|(number, (protocol, _))| NamedPort {
-                    name: "serve".to_owned(),
-                    protocol,
-                    number,
-                })
-                .collect(),
-        }),
-        addresses: Vec::new(),
-    })
-}
-
-fn world() -> impl Strategy<Value = World> {
-    proptest::collection::vec(member(), 2..=4).prop_map(|mut members| {
-        for (index, member) in members.iter_mut().enumerate() {
-            member.addresses = vec![
-                format!("10.0.0.{}", index + 1)
-                    .parse()
-                    .expect("it is valid"),
-            ];
-        }
-        World {
-            namespaces: [
-                ("x".to_owned(), labels(&json!({"app": "1"}))),
-                ("y".to_owned(), labels(&json!({"app": "2", "db": ""}))),
-            ]
-            .into(),
-            members,
-            nodes: Vec::new(),
-        }
-    })
-}
+/// The program of xtask/src/kubernetes/policy_oracle.go.
+const CYCLONUS: &str = "PODNET_POLICY_ORACLE";
+/// The program of xtask/src/kubernetes/kube_network_policies.go.
+const KUBE_NETWORK_POLICIES: &str = "PODNET_POLICY_ORACLE_KUBE";
+const OUTSIDE: [&str; 2] = ["192.0.2.1", "192.0.2.200"];
 
 struct Oracle {
     child: Child,
@@ -199,11 +69,17 @@ impl Drop for Oracle {
 }
 
 fn end(world: &World, member: &Member) -> Value {
+    let name = |protocol: Protocol| PROTOCOLS[protocol.index()].1;
+    let ports = member.workload.ports.iter();
+    let ports: Vec<Value> = ports
+        .map(|it| json!({"name": it.name, "protocol": name(it.protocol), "number": it.number}))
+        .collect();
     json!({
         "ip": member.addresses[0],
         "namespace": member.workload.namespace,
         "namespaceLabels": world.namespaces[&member.workload.namespace],
         "labels": member.workload.labels,
+        "ports": ports,
     })
 }
 
@@ -268,9 +144,9 @@ fn questions(members: usize) -> Vec<Question<'static>> {
             }
             for protocol in PROTOCOLS {
                 for port in PORTS {
-                    for outside in ["192.0.2.1", "192.0.2.200"] {
+                    for outside in OUTSIDE {
                         // Twice only where the address outside is one of the ends.
-                        if (from.is_none() || to.is_none()) || outside == "192.0.2.1" {
+                        if (from.is_none() || to.is_none()) || outside == OUTSIDE[0] {
                             all.push(Question {
                                 from: *from,
                                 to: *to,
@@ -287,59 +163,112 @@ fn questions(members: usize) -> Vec<Question<'static>> {
     all
 }
 
-#[test]
-fn cyclonus_answers_as_podnet_does() {
-    let Some(program) = env::var(ORACLE).ok().filter(|it| !it.is_empty()) else {
-        println!("SKIP: needs the engine of cyclonus (cargo xtask policy-oracle)");
+/// Policies of one case as they are written: of namespaces, and of the cluster.
+type Specs = (Vec<(&'static str, Value)>, Vec<Value>);
+
+/// Asks the engine and podnet the same questions in generated worlds.
+fn compare(
+    (variable, name): (&str, &str),
+    worlds: u32,
+    cases: &impl Strategy<Value = (World, Specs)>,
+) {
+    let Some(program) = env::var(variable).ok().filter(|it| !it.is_empty()) else {
+        println!("SKIP: needs the engine of {name} (cargo xtask policy-oracle)");
         return;
     };
-    let mut oracle = Oracle::start(&program);
+    let oracle = RefCell::new(Oracle::start(&program));
     let config = ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(CASES)
+        ..ProptestConfig::with_cases(worlds)
     };
-    let mut runner = TestRunner::new(config);
-    let cases = (world(), proptest::collection::vec(policy(), 0..=4));
-    let (mut asked, mut allowed) = (0_u64, 0_u64);
-    let oracle = std::cell::RefCell::new(&mut oracle);
-    let counts = std::cell::RefCell::new((&mut asked, &mut allowed));
-    runner
-        .run(&cases, |(world, specs)| {
-            let policies: Vec<Policy> = specs
-                .iter()
-                .enumerate()
-                .map(|(index, (namespace, spec))| {
-                    let name = format!("p{index}");
-                    let read =
-                        network(Kind::NetworkPolicy, namespace, &name, spec).expect("it is valid");
-                    assert_eq!(read.problems, []);
-                    read.policy
-                })
-                .collect();
-            let objects: Vec<Value> = specs
-                .iter()
-                .enumerate()
-                .map(|(index, (namespace, spec))| {
-                    let name = format!("p{index}");
-                    json!({"metadata": {"namespace": namespace, "name": name}, "spec": spec})
-                })
-                .collect();
-            let questions = questions(world.members.len());
-            let asked: Vec<Value> = questions.iter().map(|it| it.json(&world)).collect();
-            let theirs = oracle
-                .borrow_mut()
-                .ask(&json!({"policies": objects, "questions": asked}));
-            prop_assert_eq!(theirs.len(), questions.len());
-            let tables = compile(&world, &policies, 0..world.members.len()).expect("it is valid");
-            for (question, theirs) in questions.iter().zip(theirs) {
-                let ours = question.answer(&world, &policies, &tables);
-                prop_assert_eq!(ours, theirs, "{}", question.json(&world));
-                let mut counts = counts.borrow_mut();
-                *counts.0 += 1;
-                *counts.1 += u64::from(ours == (true, true));
-            }
-            Ok(())
-        })
-        .expect("it is valid");
-    println!("{CASES} worlds, {asked} questions, {allowed} of them allowed both ways");
+    let counts = RefCell::new([0_u64; 2]);
+    let case = |(world, (specs, of_cluster)): (World, Specs)| {
+        let (mut policies, mut objects) = (Vec::new(), Vec::new());
+        for (index, (namespace, spec)) in specs.iter().enumerate() {
+            let name = format!("p{index}");
+            let read = network(Kind::NetworkPolicy, namespace, &name, spec).expect("it is valid");
+            assert_eq!(read.problems, []);
+            policies.push(read.policy);
+            objects.push(json!({"metadata": {"namespace": namespace, "name": name}, "spec": spec}));
+        }
+        let mut cluster_objects = Vec::new();
+        for (index, spec) in of_cluster.iter().enumerate() {
+            let name = format!("c{index}");
+            let read = cluster(&name, spec).expect("it is valid");
+            assert_eq!(read.problems, [], "{spec}");
+            policies.push(read.policy);
+            cluster_objects.push(json!({"metadata": {"name": name}, "spec": spec}));
+        }
+        let nodes = world.nodes.iter();
+        let nodes: Vec<Value> = nodes
+            .map(|node| json!({"labels": node.labels, "addresses": node.addresses}))
+            .collect();
+        let questions = questions(world.members.len());
+        let asked: Vec<Value> = questions.iter().map(|it| it.json(&world)).collect();
+        let theirs = oracle.borrow_mut().ask(&json!({
+            "policies": objects, "cluster": cluster_objects, "nodes": nodes, "questions": asked,
+        }));
+        prop_assert_eq!(theirs.len(), questions.len());
+        let tables = compile(&world, &policies, 0..world.members.len()).expect("it is valid");
+        for (question, theirs) in questions.iter().zip(theirs) {
+            let ours = question.answer(&world, &policies, &tables);
+            prop_assert_eq!(ours, theirs, "{}", question.json(&world));
+            let [asked, allowed] = &mut *counts.borrow_mut();
+            *asked += 1;
+            *allowed += u64::from(ours == (true, true));
+        }
+        Ok(())
+    };
+    TestRunner::new(config)
+        .run(cases, case)
+        .expect("both answer the same");
+    let [asked, allowed] = *counts.borrow();
+    println!("{name}: {worlds} worlds, {asked} questions, {allowed} of them allowed both ways");
+}
+
+/// It knows NetworkPolicy only.
+///
+/// `NotIn` matches an object without the key, as Kubernetes has it (apimachinery, labels/selector.go), and not as
+/// this engine has it: all members have the keys.
+#[test]
+fn cyclonus_answers_as_podnet_does() {
+    let policies = proptest::collection::vec(policy(1), 0..=4).prop_map(|it| (it, Vec::new()));
+    let cases = (world(with_keys(), Vec::new()), policies);
+    compare((CYCLONUS, "cyclonus"), 3000, &cases);
+}
+
+fn node(label: &Value, address: &str) -> Node {
+    Node {
+        labels: labels(label),
+        addresses: vec![address.parse().expect("it is valid")],
+    }
+}
+
+/// A NetworkPolicy that selects a pod keeps all traffic of it from Baseline there.
+///
+/// Here it does so for its own directions only, and lets Baseline decide the other one, so worlds with Baseline have
+/// policies for both directions.
+#[test]
+fn kube_network_policies_answers_as_podnet_does() {
+    let mut label = with_keys();
+    label.push(json!({}));
+    let nodes = vec![
+        node(&json!({"app": "1"}), "192.0.2.250"),
+        node(&json!({"app": "2", "db": ""}), OUTSIDE[1]),
+    ];
+    let policies = |fewest, tiers| {
+        (
+            proptest::collection::vec(policy(fewest), 0..=3),
+            proptest::collection::vec(cluster_policy(tiers), 0..=4),
+        )
+    };
+    let policies = prop_oneof![
+        policies(1, vec!["Admin"]),
+        policies(2, vec!["Admin", "Baseline"]),
+    ];
+    compare(
+        (KUBE_NETWORK_POLICIES, "kube-network-policies"),
+        1000,
+        &(world(label, nodes), policies),
+    );
 }
