@@ -196,7 +196,8 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
         let begun = Instant::now();
         Box::pin(self.reach.ensure(&record.network)).await?;
         let begun = self.phase("reach", begun);
-        self.tables.reset_port_counters(record.port_id)?;
+        // Nothing of it, not the socket of a switch either, is there before.
+        self.tables.prepare(record)?;
         // The disk and the kernel at once.
         let recorded = self.book.submit(record)?;
         let (book, tables) = (Arc::clone(&self.book), Arc::clone(&self.tables));

@@ -416,6 +416,7 @@ async fn background(
     tokio::select! {
         () = FlowLog::follow(flow_log, node) => stopped("following ports for the flow log", "it ended".into()),
         () = node.ports.promote() => stopped("attaching links", "it ended".into()),
+        () = node.ports.follow_guards() => stopped("telling the switch of policies", "it ended".into()),
         () = node.guards.follow() => stopped("following policies", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),
         () = keep_lease(node) => stopped("keeping the lease", "it ended".into()),

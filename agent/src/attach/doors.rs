@@ -162,11 +162,11 @@ pub trait Reach: Send + Sync + 'static {
 
 /// Verbs of the only writer of the tables.
 pub trait Tables: Send + Sync + 'static {
-    /// [`Reconciler::reset_port_counters`].
+    /// Zeroes the counters of a port that is about to be made, and puts the policies for it in force.
     ///
     /// # Errors
-    /// As there.
-    fn reset_port_counters(&self, port_id: u16) -> Result<(), DatapathError>;
+    /// When the kernel refuses, or a table is full: the port must not be made.
+    fn prepare(&self, record: &Attachment) -> Result<(), DatapathError>;
 
     /// [`Reconciler::reconcile_port`].
     ///

@@ -24,8 +24,9 @@ pub struct Judged {
 }
 
 impl Tables for Judged {
-    fn reset_port_counters(&self, port_id: u16) -> Result<(), DatapathError> {
-        self.tables.reset_port_counters(port_id)
+    fn prepare(&self, record: &Attachment) -> Result<(), DatapathError> {
+        self.tables.reset_port_counters(record.port_id)?;
+        self.guards.admit(record)
     }
 
     fn reconcile_port(&self, record: &Attachment) -> Result<(), DatapathError> {
@@ -35,13 +36,11 @@ impl Tables for Judged {
             let entry = ledger.get(key).filter(|entry| entry.live);
             entry.is_some_and(|entry| entry.record.port_id == record.port_id)
         };
-        if is_live {
-            // No port is live that a policy selects and that is not judged.
-            self.guards.admit(record)?;
-            return self.tables.reconcile_port(record);
-        }
         self.tables.reconcile_port(record)?;
-        self.guards.gone(record.port_id)
+        match is_live {
+            true => Ok(()),
+            false => self.guards.gone(record.port_id),
+        }
     }
 
     fn reconcile_everything(&self) -> Result<(), DatapathError> {

@@ -111,7 +111,7 @@ impl Ports {
                 Arc::clone(metrics),
             ),
             afxdp: AfXdp::new(both().0, both().1, devices.clone(), controls),
-            switch: Switch::new(both().0, both().1, places.line),
+            switch: Switch::new(both().0, both().1, Arc::clone(tables), places.line),
             remover: Remover::new(both().1),
             book: both().0,
             host: both().1,
@@ -357,6 +357,11 @@ impl Ports {
         kept: impl Fn(u32) -> bool,
     ) -> Result<(), PortError> {
         life::drop_stale_pins(self, pins, kept).await
+    }
+
+    /// Has frames of sockets judged by policies, or not any more. For ever.
+    pub async fn follow_guards(&self) {
+        self.switch.follow_guards().await;
     }
 
     /// The limits that the objects ask for by now, or those that there are.

@@ -13,7 +13,7 @@ use book::Book;
 use book::record::{Attachment, State};
 use host::Host;
 use netdev::{Connection, Netns};
-use tables::port_of;
+use tables::{Reconciler, port_of};
 use telemetry::chain;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
@@ -63,6 +63,8 @@ pub struct Line {
     client: Mutex<Option<Client>>,
     /// Ports whose frames all go by their devices, one by one, by their IDs.
     slow: Mutex<BTreeSet<u16>>,
+    /// It knows the ports of which policies speak, whose frames are judged in the kernel.
+    tables: Option<Arc<Reconciler>>,
 }
 
 impl Line {
@@ -82,6 +84,7 @@ impl Line {
             program: options.start_switch.then(program),
             client: Mutex::default(),
             slow: Mutex::default(),
+            tables: None,
         }
     }
 
@@ -93,8 +96,13 @@ impl Line {
     fn config(&self, record: &Attachment) -> PortConfig {
         let config = config(record);
         let slow = self.slow().contains(&record.port_id);
+        let is_guarded = |tables: &Arc<Reconciler>| {
+            let surroundings = tables.surroundings();
+            surroundings.is_guarded(record.network.id, record.port_id)
+        };
+        let guarded = self.tables.as_ref().is_some_and(is_guarded);
         PortConfig {
-            fast: config.fast && !slow,
+            fast: config.fast && !slow && !guarded,
             trains: !slow,
             ..config
         }
@@ -244,11 +252,14 @@ fn config(record: &Attachment) -> PortConfig {
 
 impl Switch {
     /// Takes the line to the switch.
-    pub fn new(book: Arc<Book>, host: Arc<Host>, line: Line) -> Self {
+    pub fn new(book: Arc<Book>, host: Arc<Host>, tables: Arc<Reconciler>, line: Line) -> Self {
         Self {
             book,
             host,
-            line: Arc::new(line),
+            line: Arc::new(Line {
+                tables: Some(tables),
+                ..line
+            }),
             wanted: Notify::new(),
         }
     }
@@ -359,6 +370,29 @@ impl Switch {
         let found = ports.get(&config.key).map(|port| &port.config);
         let fault = plan::fault(&config, found);
         Ok(fault.map(ToOwned::to_owned).into_iter().collect())
+    }
+
+    /// Has frames of ports judged in the kernel while policies speak of these. For ever.
+    pub async fn follow_guards(&self) {
+        let Some(tables) = &self.line.tables else {
+            return std::future::pending().await;
+        };
+        let mut changes = tables.surroundings().marks_changes();
+        loop {
+            for record in self.switched() {
+                let _turn = self.book.turn(&record.key.container).await;
+                let is_there = self
+                    .book
+                    .ledger()
+                    .get(&record.key)
+                    .is_some_and(|entry| entry.live && entry.record.port_id == record.port_id);
+                if is_there && let Err(error) = self.tell(&record).await {
+                    tracing::error!(attachment = %record.key, error = %chain(&error), "the switch could not be told whether policies judge the port; the audit tries again");
+                }
+            }
+            // The sender lives as long as the tables.
+            let _ = changes.changed().await;
+        }
     }
 
     /// Keeps every port on the switch, also when it was replaced or died. For ever.

@@ -15,6 +15,7 @@ use agent_common::addr::MacAddr;
 use agent_common::vtep::Straight;
 use book::record::NetworkFacts;
 use locks::{Guard, Rank, Ranked};
+use tokio::sync::watch;
 
 use super::beyond::{Others, Reach};
 use crate::guards::Marks;
@@ -53,6 +54,8 @@ pub struct WayOut {
 #[derive(Debug)]
 pub struct Surroundings {
     remotes: Arc<Remotes>,
+    /// How often the marks of any network were changed.
+    marked: watch::Sender<u64>,
     given: Ranked<Given>,
 }
 
@@ -79,6 +82,7 @@ impl Surroundings {
     pub(super) fn new(remotes: Arc<Remotes>) -> Self {
         Self {
             remotes,
+            marked: watch::Sender::new(0),
             given: Ranked::new(Rank::Feature, Given::default()),
         }
     }
@@ -140,12 +144,31 @@ impl Surroundings {
 
     /// Sets the ports of a network of which policies speak; returns the marks of before.
     pub(super) fn set_marks(&self, network: u32, marks: Marks) -> Arc<Marks> {
-        let mut given = self.given();
-        let before = match marks == Marks::default() {
-            true => given.marks.remove(&network),
-            false => given.marks.insert(network, Arc::new(marks)),
+        let marks = Arc::new(marks);
+        let before = {
+            let mut given = self.given();
+            match *marks == Marks::default() {
+                true => given.marks.remove(&network),
+                false => given.marks.insert(network, Arc::clone(&marks)),
+            }
         };
-        before.unwrap_or_default()
+        let before = before.unwrap_or_default();
+        if before != marks {
+            self.marked.send_modify(|version| *version += 1);
+        }
+        before
+    }
+
+    /// Tells of each change of ports of which policies speak.
+    pub fn marks_changes(&self) -> watch::Receiver<u64> {
+        self.marked.subscribe()
+    }
+
+    /// True for a port of a network of which policies speak.
+    pub fn is_guarded(&self, network: u32, port_id: u16) -> bool {
+        let given = self.given();
+        let marks = given.marks.get(&network);
+        marks.is_some_and(|marks| marks.guarded.contains(&port_id))
     }
 
     /// The ports of a network of which policies speak.

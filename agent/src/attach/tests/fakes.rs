@@ -393,7 +393,7 @@ impl Reach for FakeReach {
 pub(super) struct FakeTables(pub(super) Kernel, pub(super) Arc<Book>);
 
 impl Tables for FakeTables {
-    fn reset_port_counters(&self, _: u16) -> Result<(), DatapathError> {
+    fn prepare(&self, _: &Attachment) -> Result<(), DatapathError> {
         self.0.call("tables.reset", |_| ()).map_err(no_tables)
     }
 
