@@ -26,7 +26,7 @@ pub use self::flow::{
     FlowKey, FlowWords, TICK_SHIFT, tick,
 };
 pub use self::fragment::{Fragment, FragmentKey};
-pub use self::judge::{CLASSES, Classes, OTHERS, ROW_WORDS, Row, SetKey, UNKNOWN_ATOM};
+pub use self::judge::{CLASSES, Classes, OTHERS, ROW_WORDS, Row, RowKey, SetKey, UNKNOWN_ATOM};
 pub use self::pass::{End, Passage, To, pass};
 pub use self::sides::{arrive, depart};
 pub use self::tables::{BUDGETS, GuardTables, budget_of_address, take};

@@ -12,7 +12,7 @@ use agent_common::endpoint::{self, Endpoint, EndpointKey, FdbKey};
 use agent_common::event::{DropEvent, EVENT_HEAD};
 use agent_common::flood::{FLOOD_CHUNK, FLOOD_CHUNKS, FLOOD_CLOSED, FloodKey, FloodPorts};
 use agent_common::guard::{
-    self, AtomKey, Classes, FlowKey, FlowWords, Fragment, FragmentKey, Guard, Row, SetKey,
+    self, AtomKey, Classes, FlowKey, FlowWords, Fragment, FragmentKey, Guard, Row, RowKey, SetKey,
 };
 use agent_common::map;
 use agent_common::network::{self, Network};
@@ -90,7 +90,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         BLOCKS "lpm_trie" [(u32, AtomKey) => u32; map::MAX_BLOCKS]
         CLASSES "hash" [u32 => Classes; map::MAX_GENERATIONS]
         SETS "hash" [SetKey => u32; map::MAX_SET_ROWS]
-        ROWS "hash" [u32 => Row; map::MAX_ROWS]
+        ROWS "hash" [RowKey => Row; map::MAX_ROWS]
         FLOWS "lru_hash" [FlowKey => FlowWords; map::MAX_FLOWS]
         FRAGMENTS "lru_hash" [FragmentKey => Fragment; map::MAX_FRAGMENTS]
         FLOW_BUDGETS "array" [u32 => u64; guard::BUDGETS]
@@ -120,7 +120,8 @@ fn layout() -> Result<String, std::fmt::Error> {
         Guard { generation, egress, ingress, stamp, flags }
         AtomKey { generation, ip }
         Classes { counts, starts }
-        SetKey { set, atom }
+        SetKey { generation, set, atom }
+        RowKey { generation, row }
         Row { words }
         FlowKey { network, low, high, low_port, high_port, protocol, reserved }
         FlowWords { seen, flags, egress, ingress }

@@ -15,7 +15,7 @@ use agent_common::event::{DropEvent, EVENT_HEAD, EVENT_INTERVAL_NS, EVENT_SAMPLE
 use agent_common::flood::{FloodKey, FloodPorts};
 use agent_common::guard::{
     self, AtomKey, BUDGETS, Classes, Flow, FlowKey, FlowWords, Fragment, FragmentKey, Guard,
-    GuardTables, Passage, Row, SetKey,
+    GuardTables, Passage, Row, RowKey, SetKey,
 };
 use agent_common::map as size;
 use agent_common::network::Network;
@@ -109,7 +109,7 @@ static CLASSES: HashMap<u32, Classes> = HashMap::pinned(size::MAX_GENERATIONS, N
 #[map]
 static SETS: HashMap<SetKey, u32> = HashMap::pinned(size::MAX_SET_ROWS, NO_PREALLOC);
 #[map]
-static ROWS: HashMap<u32, Row> = HashMap::pinned(size::MAX_ROWS, NO_PREALLOC);
+static ROWS: HashMap<RowKey, Row> = HashMap::pinned(size::MAX_ROWS, NO_PREALLOC);
 #[map]
 static FLOWS: LruHashMap<FlowKey, FlowWords> = LruHashMap::pinned(size::MAX_FLOWS, 0);
 #[map]
@@ -400,18 +400,23 @@ impl GuardTables for GuardedTables {
     }
 
     #[inline(always)]
-    fn row(&self, set: u32, atom: u32) -> Option<u32> {
+    fn row(&self, generation: u32, set: u32, atom: u32) -> Option<u32> {
+        let key = SetKey {
+            generation,
+            set,
+            atom,
+        };
         // SAFETY: as in `port`.
-        unsafe { SETS.get(SetKey { set, atom }) }.copied()
+        unsafe { SETS.get(key) }.copied()
     }
 
     #[inline(always)]
-    fn word(&self, row: u32, word: u32) -> u32 {
+    fn word(&self, generation: u32, row: u32, word: u32) -> u32 {
         // The compiler knows that it is within a row and leaves the check out; the verifier does not know.
         // SAFETY: a value of ours.
         let word = unsafe { (&raw const word).read_volatile() };
         // SAFETY: as in `port`.
-        let row = unsafe { ROWS.get(row) };
+        let row = unsafe { ROWS.get(RowKey { generation, row }) };
         let word = row.and_then(|row| row.words.get(word as usize));
         word.copied().unwrap_or(0)
     }

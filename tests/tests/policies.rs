@@ -3,7 +3,9 @@
 mod policies {
     mod scene;
 
+    mod across;
     mod directions;
     mod live;
     mod restarts;
+    mod sockets;
 }

@@ -20,6 +20,29 @@ pub const ROW_WORDS: usize = 25;
 const WORDS: u32 = 8;
 const _: () = assert!(WORDS as usize * 32 == CLASSES && 3 * WORDS as usize + 1 == ROW_WORDS);
 
+/// Key of `ROWS`.
+#[repr(C)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+)]
+pub struct RowKey {
+    /// Generation.
+    pub generation: u32,
+    /// Number of the row.
+    pub row: u32,
+}
+
 /// Key of `SETS`; the value is the number of a row.
 #[repr(C)]
 #[derive(
@@ -37,13 +60,15 @@ const _: () = assert!(WORDS as usize * 32 == CLASSES && 3 * WORDS as usize + 1 =
     KnownLayout,
 )]
 pub struct SetKey {
+    /// Generation.
+    pub generation: u32,
     /// Set, from 1.
     pub set: u32,
     /// Atom, or [`OTHERS`].
     pub atom: u32,
 }
 
-/// The traffic that may pass, in `ROWS` by number.
+/// The traffic that may pass, in `ROWS`.
 ///
 /// *Written by* the reconciler before any set names it. *Read by* the programs of guarded networks.
 #[repr(C)]
@@ -116,9 +141,9 @@ pub(super) fn allows<T: GuardTables>(
     port: u16,
 ) -> bool {
     let atom = tables.atom(generation, network, peer);
-    let mut row = tables.row(set, atom);
+    let mut row = tables.row(generation, set, atom);
     if row.is_none() && atom != UNKNOWN_ATOM {
-        row = tables.row(set, OTHERS);
+        row = tables.row(generation, set, OTHERS);
     }
     let Some(row) = row else {
         return false;
@@ -130,5 +155,5 @@ pub(super) fn allows<T: GuardTables>(
             None => return false,
         },
     };
-    tables.word(row, word) >> bit & 1 != 0
+    tables.word(generation, row, word) >> bit & 1 != 0
 }

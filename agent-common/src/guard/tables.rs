@@ -56,9 +56,9 @@ pub trait GuardTables: Tables {
     /// The class of a port of the protocol at this place of its tables.
     fn class(&self, generation: u32, protocol: u32, port: u16) -> Option<u32>;
     /// The number of the row of an atom in a set, if it has one of its own.
-    fn row(&self, set: u32, atom: u32) -> Option<u32>;
+    fn row(&self, generation: u32, set: u32, atom: u32) -> Option<u32>;
     /// A word of a row; 0 of one that is not there.
-    fn word(&self, row: u32, word: u32) -> u32;
+    fn word(&self, generation: u32, row: u32, word: u32) -> u32;
     /// The entry of a connection.
     fn flow(&self, key: &FlowKey) -> Option<&Flow>;
     /// Keeps a new connection, in place of the entry that is there.

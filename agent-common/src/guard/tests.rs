@@ -203,7 +203,8 @@ impl GuardTables for World {
         classes.class(protocol, port)
     }
 
-    fn row(&self, set: u32, atom: u32) -> Option<u32> {
+    fn row(&self, generation: u32, set: u32, atom: u32) -> Option<u32> {
+        assert_eq!(generation, GENERATION);
         match (set, atom) {
             (WEB, ATOM_A | ATOM_B) => Some(1),
             (WEB, UNKNOWN_ATOM | OTHERS) | (NOTHING, UNKNOWN_ATOM | OTHERS) => Some(0),
@@ -213,7 +214,8 @@ impl GuardTables for World {
         }
     }
 
-    fn word(&self, row: u32, word: u32) -> u32 {
+    fn word(&self, generation: u32, row: u32, word: u32) -> u32 {
+        assert_eq!(generation, GENERATION);
         match (row, word) {
             // The class of port 80, of TCP and of UDP.
             (1, 0 | 8) => 1 << 1,

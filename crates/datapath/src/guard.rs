@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use agent_common::addr::Ip16;
-use agent_common::guard::{AtomKey, Classes, FlowKey, FlowWords, Guard, Row, SetKey};
+use agent_common::guard::{AtomKey, Classes, FlowKey, FlowWords, Guard, Row, RowKey, SetKey};
 use agent_common::map as size;
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Map, MapData, MapError};
@@ -24,10 +24,10 @@ pub struct GuardMaps {
     pub blocks: Blocks,
     /// Classes of ports, by generation.
     pub classes: Table<u32, Classes>,
-    /// Rows of atoms in sets, by number.
+    /// Rows of atoms in sets.
     pub sets: Table<SetKey, u32>,
     /// Rows.
-    pub rows: Table<u32, Row>,
+    pub rows: Table<RowKey, Row>,
     /// Connections.
     pub flows: Table<FlowKey, FlowWords>,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use agent_common::addr::Ip16;
 use agent_common::guard::{CLASSES, Classes, ROW_WORDS, Row};
@@ -29,6 +30,7 @@ pub(crate) fn of(network: &policy::Network, ports: &[u16]) -> Guarded {
             .map(|port| (*port, sets))
     });
     Guarded {
+        numbering: Some(network.numbering),
         atoms: atoms.map(|(ip, atom)| (Ip16::from(*ip), *atom)).collect(),
         blocks: blocks.map(|(net, atom)| (block(net), *atom)).collect(),
         classes: Box::new(classes(&network.classes)),
@@ -36,14 +38,12 @@ pub(crate) fn of(network: &policy::Network, ports: &[u16]) -> Guarded {
         sets: network
             .sets
             .iter()
-            .map(|set| SetRows {
-                rows: set
-                    .rows
-                    .iter()
-                    .map(|(atom, row)| (*atom, *row as usize))
-                    .collect(),
-                unknown: set.unknown as usize,
-                others: set.others as usize,
+            .map(|set| {
+                Arc::new(SetRows {
+                    rows: set.rows.clone(),
+                    unknown: set.unknown,
+                    others: set.others,
+                })
             })
             .collect(),
         ports: sets.collect(),
@@ -60,6 +60,7 @@ pub(crate) fn closed(ports: &[(u16, bool, bool)]) -> Guarded {
         (*port, sets)
     };
     Guarded {
+        numbering: None,
         atoms: BTreeMap::new(),
         blocks: BTreeMap::new(),
         classes: Box::new(Classes {
@@ -69,7 +70,7 @@ pub(crate) fn closed(ports: &[(u16, bool, bool)]) -> Guarded {
         rows: vec![Row {
             words: [0; ROW_WORDS],
         }],
-        sets: vec![SetRows::default()],
+        sets: vec![Arc::default()],
         ports: ports.iter().map(sets).collect(),
     }
 }

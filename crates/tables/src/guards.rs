@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_common::addr::Ip16;
-use agent_common::guard::{Classes, GUARD_ADOPT, Guard, Row};
+use agent_common::guard::{Classes, GUARD_ADOPT, Guard, OTHERS, Row, UNKNOWN_ATOM};
 use book::Book;
 use datapath::{DatapathError, GuardMaps};
 use locks::{Rank, Ranked};
@@ -22,22 +22,41 @@ mod numbers;
 mod written;
 
 use self::numbers::Numbers;
-use self::written::Written;
 
 /// Time after which no program uses what is out of force.
 const GRACE: Duration = Duration::from_secs(1);
 /// Time for which connections go on that were there before the first policy of their port.
 const ADOPTION: Duration = Duration::from_secs(60);
 
-/// Rows by atom, for a direction of ports.
+/// Rows by atom, for a direction of ports, as places in [`Guarded::rows`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetRows {
-    /// Places in [`Guarded::rows`] of atoms that have another row than most.
-    pub rows: BTreeMap<u32, usize>,
+    /// Rows of atoms that have another one than most, ascending by atom.
+    pub rows: Vec<(u32, u32)>,
     /// That of the unknown atom.
-    pub unknown: usize,
+    pub unknown: u32,
     /// That of all other atoms.
-    pub others: usize,
+    pub others: u32,
+}
+
+impl SetRows {
+    /// The entries of the set, by atom.
+    fn entries(&self) -> impl Iterator<Item = (u32, u32)> {
+        let own = self.rows.iter().copied();
+        own.chain([(UNKNOWN_ATOM, self.unknown), (OTHERS, self.others)])
+    }
+
+    /// The entry of an atom, if it has one of its own.
+    fn entry(&self, atom: u32) -> Option<u32> {
+        match atom {
+            UNKNOWN_ATOM => Some(self.unknown),
+            OTHERS => Some(self.others),
+            atom => {
+                let place = self.rows.binary_search_by_key(&atom, |(it, _)| *it);
+                self.rows.get(place.ok()?).map(|(_, row)| *row)
+            }
+        }
+    }
 }
 
 /// Sets of a port, as places in [`Guarded::sets`].
@@ -52,6 +71,10 @@ pub struct PortSets {
 /// All that the policies of a network say, as tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guarded {
+    /// The same in tables of a network whose numbers of atoms, rows and sets mean the same.
+    ///
+    /// `None` for tables that are like no others.
+    pub numbering: Option<u64>,
     /// Atoms of members and nodes.
     pub atoms: BTreeMap<Ip16, u32>,
     /// Atoms of all other addresses, by first address and length of mapped addresses, bits.
@@ -61,7 +84,7 @@ pub struct Guarded {
     /// Rows.
     pub rows: Vec<Row>,
     /// Sets.
-    pub sets: Vec<SetRows>,
+    pub sets: Vec<Arc<SetRows>>,
     /// Sets of the ports that are judged on this node, by port id.
     pub ports: BTreeMap<u16, PortSets>,
 }
@@ -74,10 +97,9 @@ impl Guarded {
         let Some(set) = sets.ingress.and_then(|set| self.sets.get(set)) else {
             return sets.ingress.is_some();
         };
-        let mut rows = set.rows.values().chain([&set.unknown, &set.others]);
-        rows.any(|row| {
+        set.entries().any(|(_, row)| {
             self.rows
-                .get(*row)
+                .get(row as usize)
                 .is_none_or(|row| !written::is_open(row, &self.classes))
         })
     }
@@ -104,12 +126,15 @@ struct Inner {
     /// None after an error, and before the maps were read first.
     numbers: Option<Numbers>,
     networks: BTreeMap<u32, Network>,
-    retired: Vec<(Instant, Written)>,
+    /// What agents before have left is removed.
+    swept: bool,
+    /// Generations that are out of force, and since when.
+    retired: Vec<(Instant, u32)>,
 }
 
 #[derive(Debug)]
 struct Network {
-    written: Written,
+    generation: u32,
     content: Arc<Guarded>,
     /// Entries of ports that are in force.
     ports: BTreeMap<u16, Guard>,
@@ -127,6 +152,7 @@ impl Guards {
                     maps,
                     numbers: None,
                     networks: BTreeMap::new(),
+                    swept: false,
                     retired: Vec::new(),
                 },
             ),
@@ -182,7 +208,7 @@ impl Guards {
         if wanted.is_none()
             && let Some(network) = inner.networks.remove(&network)
         {
-            inner.retired.push((Instant::now(), network.written));
+            inner.retired.push((Instant::now(), network.generation));
         }
         Ok(())
     }
@@ -230,7 +256,7 @@ impl Guards {
             };
             let marks = marks.entry(entry.record.network.id).or_default();
             marks.guarded.insert(port);
-            if guard.ingress != 0 && !open.contains(&guard.ingress) {
+            if guard.ingress != 0 && !open.contains(&(guard.generation, guard.ingress)) {
                 marks.closed.insert(port);
             }
         }
@@ -259,8 +285,9 @@ impl Guards {
         let now = Instant::now();
         inner.end_adoptions(now)?;
         inner.collect(now)?;
-        if complete {
+        if complete && !inner.swept {
             inner.sweep()?;
+            inner.swept = true;
         }
         let retired = inner.retired.iter().map(|(at, _)| *at + GRACE);
         let adopts = inner.networks.values().flat_map(|it| it.adopts.values());
@@ -295,21 +322,20 @@ impl Inner {
             Some(before) => (before.ports.clone(), before.adopts.clone()),
             None => (BTreeMap::new(), BTreeMap::new()),
         };
-        let (written, changed) = match before {
-            Some(before) if written::is_same_form(&before.content, wanted) => {
-                let changed = written::update(
-                    &mut self.maps,
-                    &before.written,
-                    &before.content.atoms,
-                    &wanted.atoms,
-                )?;
-                (before.written, changed)
+        let maps = &mut self.maps;
+        let (generation, changed) = match before {
+            Some(before) if written::extends(wanted, &before.content) => {
+                let generation = before.generation;
+                let changed = written::update(maps, generation, &before.content, wanted)?;
+                (generation, changed)
             }
             before => {
+                let generation = numbers.generation();
+                written::write(maps, generation, wanted)?;
                 if let Some(before) = before {
-                    self.retired.push((Instant::now(), before.written));
+                    self.retired.push((Instant::now(), before.generation));
                 }
-                (Written::new(&mut self.maps, numbers, wanted)?, true)
+                (generation, true)
             }
         };
         let stamp = numbers.stamp();
@@ -326,9 +352,9 @@ impl Inner {
             }
             let adopting = adopts.get(port).is_some_and(|until| now < *until);
             let mut guard = Guard {
-                generation: written.generation,
-                egress: written.set(sets.egress),
-                ingress: written.set(sets.ingress),
+                generation,
+                egress: written::set_number(sets.egress),
+                ingress: written::set_number(sets.ingress),
                 stamp: old.map_or(stamp, |old| old.stamp),
                 flags: if adopting { GUARD_ADOPT } else { 0 },
             };
@@ -344,7 +370,7 @@ impl Inner {
         };
         let content = Arc::clone(wanted);
         let now = Network {
-            written,
+            generation,
             content,
             ports,
             adopts,
@@ -357,16 +383,22 @@ impl Inner {
     fn forget(&mut self, network: u32) {
         self.networks.remove(&network);
         self.numbers = None;
+        // What was begun is a leftover, once all networks are written again.
+        self.swept = false;
     }
 
     /// Removes what is out of force for long enough.
     fn collect(&mut self, now: Instant) -> Result<(), DatapathError> {
-        while let Some((at, written)) = self.retired.first() {
-            if now < *at + GRACE {
-                break;
-            }
-            written.remove(&mut self.maps)?;
-            self.retired.remove(0);
+        let is_over = |at: Instant| now >= at + GRACE;
+        let over: BTreeSet<u32> = self
+            .retired
+            .iter()
+            .filter(|(at, _)| is_over(*at))
+            .map(|(_, generation)| *generation)
+            .collect();
+        if !over.is_empty() {
+            numbers::remove(&mut self.maps, |it| over.contains(&it))?;
+            self.retired.retain(|(_, it)| !over.contains(it));
         }
         Ok(())
     }
@@ -392,20 +424,9 @@ impl Inner {
 
     /// Removes what agents before have left.
     fn sweep(&mut self) -> Result<(), DatapathError> {
-        let Some(numbers) = &mut self.numbers else {
-            // Nothing of policies was ever written by this agent.
-            let mut numbers = Numbers::read(&self.maps)?;
-            numbers.sweep(&mut self.maps, &[])?;
-            self.numbers = Some(numbers);
-            return Ok(());
-        };
-        let used: Vec<&Written> = self
-            .networks
-            .values()
-            .map(|it| &it.written)
-            .chain(self.retired.iter().map(|(_, written)| written))
-            .collect();
-        numbers.sweep(&mut self.maps, &used)
+        let used = self.networks.values().map(|it| it.generation);
+        let retired = self.retired.iter().map(|(_, generation)| *generation);
+        numbers::sweep(&mut self.maps, used.chain(retired).collect())
     }
 }
 

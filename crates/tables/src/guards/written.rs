@@ -1,35 +1,24 @@
 //! A generation in the maps.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::sync::Arc;
 
 use agent_common::addr::Ip16;
-use agent_common::guard::{
-    AtomKey, CLASSES, Classes, Guard, OTHERS, ROW_WORDS, Row, SetKey, UNKNOWN_ATOM,
-};
+use agent_common::guard::{AtomKey, CLASSES, Classes, Guard, ROW_WORDS, Row, RowKey, SetKey};
 use datapath::{DatapathError, GuardMaps};
 
-use super::Guarded;
-use super::numbers::Numbers;
+use super::{Guarded, PortSets, numbers};
 
-/// Keys of a generation.
-#[derive(Debug)]
-pub(super) struct Written {
-    pub(super) generation: u32,
-    /// Numbers of its sets.
-    pub(super) sets: Range<u32>,
-    /// Numbers of its rows.
-    pub(super) rows: Range<u32>,
-    set_keys: Vec<SetKey>,
-    blocks: Vec<(Ip16, u8)>,
-}
-
-/// Reports whether two differ in members and ports only.
-pub(super) fn is_same_form(old: &Guarded, new: &Guarded) -> bool {
-    old.classes == new.classes
+/// Reports whether a network's new tables can be written into those in force.
+///
+/// Only members, ports that come or go, and rows and sets that were not there may differ.
+pub(super) fn extends(new: &Guarded, old: &Guarded) -> bool {
+    let is_kept = |(port, sets): (&u16, &PortSets)| new.ports.get(port).is_none_or(|it| it == sets);
+    new.numbering.is_some()
+        && old.numbering == new.numbering
+        && old.classes == new.classes
         && old.blocks == new.blocks
-        && old.rows == new.rows
-        && old.sets == new.sets
+        && old.ports.iter().all(is_kept)
 }
 
 /// Reports whether a row lets all traffic pass.
@@ -45,14 +34,14 @@ pub(super) fn is_open(row: &Row, classes: &Classes) -> bool {
     open
 }
 
-/// Finds the sets of ports that let all traffic in.
+/// Finds the sets of ports that let all traffic in, by generation and number.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub(super) fn open_sets<'a>(
     maps: &GuardMaps,
     guards: impl Iterator<Item = &'a Guard>,
-) -> Result<BTreeSet<u32>, DatapathError> {
+) -> Result<BTreeSet<(u32, u32)>, DatapathError> {
     let generations: BTreeMap<u32, u32> = guards
         .map(|guard| (guard.ingress, guard.generation))
         .collect();
@@ -69,119 +58,105 @@ pub(super) fn open_sets<'a>(
     Ok(open)
 }
 
-/// Writes members that came, changed or went; returns whether a verdict may have changed.
+/// Writes what is new of a generation; returns whether a verdict may have changed.
+///
+/// Rows come before the sets that have them, and these before members that need them.
+///
+/// # Errors
+/// When a table is full or the kernel refuses.
 pub(super) fn update(
     maps: &mut GuardMaps,
-    written: &Written,
-    old: &BTreeMap<Ip16, u32>,
-    new: &BTreeMap<Ip16, u32>,
+    generation: u32,
+    old: &Guarded,
+    new: &Guarded,
 ) -> Result<bool, DatapathError> {
-    let generation = written.generation;
-    let mut changed = false;
-    for (ip, atom) in new {
-        let before = old.get(ip);
-        if before == Some(atom) {
+    for (row, words) in (0..).zip(&new.rows) {
+        if old.rows.get(row as usize) != Some(words) {
+            maps.rows.insert(RowKey { generation, row }, *words)?;
+        }
+    }
+    for (place, set) in new.sets.iter().enumerate() {
+        let before = old.sets.get(place);
+        if before.is_some_and(|before| Arc::ptr_eq(before, set) || before == set) {
             continue;
         }
-        changed |= before.is_some();
-        let key = AtomKey {
-            generation,
-            ip: *ip,
-        };
-        maps.atoms.insert(key, *atom)?;
+        for (atom, row) in set.entries() {
+            let known = before.and_then(|before| before.entry(atom));
+            if known != Some(row) {
+                let key = set_key(generation, place, atom);
+                maps.sets.insert(key, row)?;
+            }
+        }
+        let gone = before.into_iter().flat_map(|before| before.entries());
+        for (atom, _) in gone.filter(|(atom, _)| set.entry(*atom).is_none()) {
+            maps.sets.remove(&set_key(generation, place, atom))?;
+        }
     }
-    for ip in old.keys().filter(|ip| !new.contains_key(ip)) {
+    let mut changed = false;
+    for (ip, atom) in &new.atoms {
+        let before = old.atoms.get(ip);
+        if before != Some(atom) {
+            changed |= before.is_some();
+            maps.atoms.insert(atom_key(generation, *ip), *atom)?;
+        }
+    }
+    for ip in old.atoms.keys().filter(|ip| !new.atoms.contains_key(ip)) {
         changed = true;
-        let key = AtomKey {
-            generation,
-            ip: *ip,
-        };
-        maps.atoms.remove(&key)?;
+        maps.atoms.remove(&atom_key(generation, *ip))?;
     }
     Ok(changed)
 }
 
-impl Written {
-    /// Writes a generation that no port uses yet.
-    ///
-    /// # Errors
-    /// When a table is full or the kernel refuses: nothing of it is left then.
-    pub(super) fn new(
-        maps: &mut GuardMaps,
-        numbers: &mut Numbers,
-        content: &Guarded,
-    ) -> Result<Self, DatapathError> {
-        let mut this = Self {
-            generation: numbers.generation(),
-            sets: numbers.sets(content.sets.len()),
-            rows: numbers.rows(content.rows.len()),
-            set_keys: Vec::new(),
-            blocks: content.blocks.keys().copied().collect(),
-        };
-        let filled = this.fill(maps, content);
-        if filled.is_err() {
-            // The error of the table that is full is the one to tell.
-            let _ = this.remove(maps);
-        }
-        filled.map(|()| this)
-    }
-
-    fn fill(&mut self, maps: &mut GuardMaps, content: &Guarded) -> Result<(), DatapathError> {
-        let generation = self.generation;
+/// Writes a generation that no port uses yet.
+///
+/// # Errors
+/// When a table is full or the kernel refuses: nothing of it is left then.
+pub(super) fn write(
+    maps: &mut GuardMaps,
+    generation: u32,
+    content: &Guarded,
+) -> Result<(), DatapathError> {
+    let nothing = Guarded {
+        numbering: None,
+        atoms: BTreeMap::new(),
+        blocks: BTreeMap::new(),
+        classes: content.classes.clone(),
+        rows: Vec::new(),
+        sets: Vec::new(),
+        ports: BTreeMap::new(),
+    };
+    let mut write = || {
         maps.classes.insert(generation, *content.classes)?;
         for ((ip, length), atom) in &content.blocks {
             maps.blocks.insert((generation, *ip, *length), *atom)?;
         }
-        for (ip, atom) in &content.atoms {
-            let key = AtomKey {
-                generation,
-                ip: *ip,
-            };
-            maps.atoms.insert(key, *atom)?;
-        }
-        for (number, row) in self.rows.clone().zip(&content.rows) {
-            maps.rows.insert(number, *row)?;
-        }
-        let first = self.rows.start;
-        for (set, rows) in self.sets.clone().zip(&content.sets) {
-            let own = rows.rows.iter().map(|(atom, row)| (*atom, *row));
-            let all = own.chain([(UNKNOWN_ATOM, rows.unknown), (OTHERS, rows.others)]);
-            for (atom, row) in all {
-                let key = SetKey { set, atom };
-                let row = first + u32::try_from(row).unwrap_or(u32::MAX - first);
-                self.set_keys.push(key);
-                maps.sets.insert(key, row)?;
-            }
-        }
-        Ok(())
+        update(maps, generation, &nothing, content).map(drop)
+    };
+    let written = write();
+    if written.is_err() {
+        // The error of the table that is full is the one to tell.
+        let _ = numbers::remove(maps, |it| it == generation);
     }
+    written
+}
 
-    /// The number of a set; 0 for none.
-    pub(super) fn set(&self, place: Option<usize>) -> u32 {
-        let Some(place) = place else {
-            return 0;
-        };
-        let number = u32::try_from(place).ok();
-        let number = number.and_then(|place| self.sets.start.checked_add(place));
+/// The number of a set in the maps; 0 for none.
+pub(super) fn set_number(place: Option<usize>) -> u32 {
+    match place {
+        None => 0,
         // One that is not there lets nothing pass.
-        number.unwrap_or(u32::MAX)
+        Some(place) => u32::try_from(place + 1).unwrap_or(u32::MAX),
     }
+}
 
-    /// Removes it; no program may use it.
-    pub(super) fn remove(&self, maps: &mut GuardMaps) -> Result<(), DatapathError> {
-        for key in &self.set_keys {
-            maps.sets.remove(key)?;
-        }
-        for row in self.rows.clone() {
-            maps.rows.remove(&row)?;
-        }
-        for (ip, length) in &self.blocks {
-            maps.blocks.remove((self.generation, *ip, *length))?;
-        }
-        let atoms = maps.atoms.keys()?;
-        for key in atoms.iter().filter(|key| key.generation == self.generation) {
-            maps.atoms.remove(key)?;
-        }
-        maps.classes.remove(&self.generation)
+fn set_key(generation: u32, place: usize, atom: u32) -> SetKey {
+    SetKey {
+        generation,
+        set: set_number(Some(place)),
+        atom,
     }
+}
+
+const fn atom_key(generation: u32, ip: Ip16) -> AtomKey {
+    AtomKey { generation, ip }
 }
