@@ -258,7 +258,7 @@ fn a_network_across_nodes_needs_its_number_where_nobody_gives_one_to_all() {
     pod.detach("blue", "net1");
 }
 
-/// Without a cluster, policies select a member elsewhere by what its file says of the pod.
+/// Policies select a member elsewhere by what its file says of the pod.
 #[test]
 fn a_file_names_pods_and_their_labels_while_a_policy_names_networks() {
     let Some(s) = Scene::start(testbed::test_name!()) else {

@@ -13,7 +13,7 @@ use cluster::facts::{Facts, Follow};
 use futures_util::future::select_all;
 use kube::Client;
 use tokio::sync::Notify;
-use world::policies::PolicyWorld;
+use world::policies::{Labels, NodeFacts, PodFacts, PolicyWorld};
 
 use self::of::{Cluster, Multi, Namespaced, Read, Written};
 use super::home::Home;
@@ -49,9 +49,9 @@ struct Copies {
 
 /// The copies of what policies select by.
 struct Inputs {
-    pods: Facts<world::policies::PodFacts>,
-    namespaces: Facts<world::policies::Labels>,
-    nodes: Facts<world::policies::NodeFacts>,
+    pods: Facts<Arc<PodFacts>>,
+    namespaces: Facts<Labels>,
+    nodes: Facts<NodeFacts>,
     /// All of them were read once, and the log says so.
     told: bool,
     work: Vec<Work>,
