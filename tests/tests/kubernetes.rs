@@ -33,6 +33,7 @@ mod kubernetes {
     mod ipam_policy;
     mod ipam_scene;
     mod plugin;
+    mod policies;
     mod policy_parameters;
     mod scheduling;
     mod server;

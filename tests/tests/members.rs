@@ -257,3 +257,52 @@ fn a_network_across_nodes_needs_its_number_where_nobody_gives_one_to_all() {
     attach(&pod);
     pod.detach("blue", "net1");
 }
+
+/// Policies select a member elsewhere by what its file says of the pod.
+#[test]
+fn a_file_names_pods_and_their_labels_while_a_policy_names_networks() {
+    let Some(s) = Scene::start(testbed::test_name!()) else {
+        return;
+    };
+    let pod = s.one.pod("a");
+    let labelled = |app: &str| {
+        let mut conf = s.one.conf("blue");
+        conf["labels"] = serde_json::json!({ "app": app });
+        let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ops;K8S_POD_NAME=web";
+        let call = pod.call("ADD", "net1").conf(&conf);
+        call.env("CNI_ARGS", args).run()
+    };
+    labelled("-").fails_with(7).names(&["labels.app"]);
+    let of_a = labelled("web").result();
+    // The labels are a part of what was asked for.
+    assert_eq!(labelled("web").result(), of_a);
+    labelled("db").error();
+    attach(&s.two.pod("b"));
+    wait_remote(&s.two, &[(mac(&of_a), "node-1")]);
+    let before = s.said(1, 1).remove(0);
+    assert_eq!(before.pod, None);
+
+    let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n\
+        metadata: {name: web, namespace: ops, annotations: {podnet.dev/networks: blue}}\n";
+    s.one.write_manifest("policy.yaml", policy);
+    wait::until_true("the pod to be said", || s.said(1, 1)[0].pod.is_some());
+    let now = s.said(1, 1).remove(0);
+    let said = now.pod.as_ref().expect("a pod");
+    assert_eq!(said.key(), Some(("ops", "web")));
+    assert_eq!(said.labels()["app"], "web");
+    assert_eq!((now.since, &now.ips), (before.since, &before.ips));
+    // What was said stays: the next start and the end of the policy write nothing.
+    s.one.remove_manifest("policy.yaml");
+    s.one.kill_9();
+    s.one.start_agent();
+    let c = s.one.pod("c");
+    attach(&c);
+    let both = s.said(1, 2);
+    let of_web = both.iter().find(|it| it.mac == now.mac);
+    assert_eq!(of_web.expect("the member").pod, now.pod);
+    assert_eq!(both.iter().filter(|it| it.pod.is_some()).count(), 1);
+    let all: Vec<String> = both.iter().map(|it| it.mac.to_string()).collect();
+    let mut all: Vec<(&str, &str)> = all.iter().map(|mac| (mac.as_str(), "node-1")).collect();
+    all.sort_unstable();
+    wait_remote(&s.two, &all);
+}

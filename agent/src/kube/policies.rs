@@ -13,7 +13,7 @@ use cluster::facts::{Facts, Follow};
 use futures_util::future::select_all;
 use kube::Client;
 use tokio::sync::Notify;
-use world::policies::PolicyWorld;
+use world::policies::{Labels, NodeFacts, PodFacts, PolicyWorld};
 
 use self::of::{Cluster, Multi, Namespaced, Read, Written};
 use super::home::Home;
@@ -49,9 +49,11 @@ struct Copies {
 
 /// The copies of what policies select by.
 struct Inputs {
-    pods: Facts<world::policies::PodFacts>,
-    namespaces: Facts<world::policies::Labels>,
-    nodes: Facts<world::policies::NodeFacts>,
+    pods: Facts<Arc<PodFacts>>,
+    namespaces: Facts<Labels>,
+    nodes: Facts<NodeFacts>,
+    /// All of them were read once, and the log says so.
+    told: bool,
     work: Vec<Work>,
 }
 
@@ -142,13 +144,23 @@ impl Inputs {
             pods: follow.copy("pods", false, of::pod),
             namespaces: follow.copy("namespaces", false, of::namespace),
             nodes: follow.copy("nodes", false, of::node),
+            told: false,
             work: follow.work(),
         }
     }
 
-    fn add_to(&self, world: &mut PolicyWorld) {
+    fn add_to(&mut self, world: &mut PolicyWorld) {
         let kinds = [&self.pods.kind, &self.namespaces.kind, &self.nodes.kind];
-        world.unread.extend(unread(kinds));
+        let unread = unread(kinds);
+        if unread.is_empty() && !self.told {
+            let pods = self.pods.known().len();
+            tracing::info!(
+                pods,
+                "the pods, namespaces and nodes that policies select by are known"
+            );
+            self.told = true;
+        }
+        world.unread.extend(unread);
         world.pods.clone_from(&self.pods.known());
         let namespaces = self.namespaces.known();
         let namespaces = namespaces.iter();

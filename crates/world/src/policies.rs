@@ -22,8 +22,9 @@ pub struct PolicyWorld {
     pub namespaces: BTreeMap<String, Labels>,
     /// Pods by namespace and name, less those of the host's network.
     ///
-    /// Only while a policy names networks; without a cluster there are none.
-    pub pods: BTreeMap<(String, String), PodFacts>,
+    /// Only while a policy names networks; without a cluster there are none. Shared with the copy of the cluster
+    /// and with the world before: ten thousand pods are some 16 MiB.
+    pub pods: BTreeMap<(String, String), Arc<PodFacts>>,
     /// Nodes by name, as pods.
     pub nodes: Vec<NodeFacts>,
     /// One line for each document, object or part of one that is not obeyed, sorted.

@@ -22,6 +22,12 @@ fn with(field: &str, value: Value) -> Value {
     spec
 }
 
+fn of_pod(pod: Value) -> Value {
+    let mut endpoint = endpoint("02:00:00:00:00:01", &[]);
+    endpoint["pod"] = pod;
+    json!([endpoint])
+}
+
 fn many(count: u32) -> Value {
     let of = |n: u32| {
         endpoint(
@@ -70,6 +76,15 @@ fn a_slice_has_bounds_and_each_endpoint_once() {
             (
                 with("endpoints", json!([endpoint(one, &["10.0.0.01"])])),
                 Some(["spec.endpoints[0].ips", "canonical"]),
+            ),
+            (with("endpoints", of_pod(json!("ops/web-0.a"))), None),
+            (
+                with("endpoints", of_pod(json!("web"))),
+                Some(["spec.endpoints[0].pod", "should match"]),
+            ),
+            (
+                with("endpoints", of_pod(json!("a/".repeat(159)))),
+                Some(["spec.endpoints[0].pod", "317"]),
             ),
             (
                 with("endpoints", json!([{"mac": one, "since": "yesterday"}])),

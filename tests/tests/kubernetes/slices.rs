@@ -51,7 +51,7 @@ pub(super) fn vxlan(scene: &AgentScene, short: &str, subnet: &str, number: u32) 
 }
 
 /// The slices of a network, by name, as an administrator sees them.
-fn slices(scene: &AgentScene, network: &str) -> Vec<PodNetworkEndpointSlice> {
+pub(super) fn slices(scene: &AgentScene, network: &str) -> Vec<PodNetworkEndpointSlice> {
     let params = ListParams::default().fields(&format!("spec.network={network}"));
     let list = scene.run(|client| async move {
         let slices: Api<PodNetworkEndpointSlice> = Api::all(client);

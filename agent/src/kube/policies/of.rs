@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use api::{NAMESPACE_NAME_LABEL, PolicyKind, PolicyObject};
 use k8s_openapi::api::core::v1::{Container, Namespace, Node, Pod};
@@ -114,7 +115,7 @@ pub(super) fn policy<M: Of>(object: &Written<M>) -> Option<Read> {
 }
 
 /// Reads a pod; one of the host's network is none.
-pub(super) fn pod(object: &Pod) -> Option<PodFacts> {
+pub(super) fn pod(object: &Pod) -> Option<Arc<PodFacts>> {
     let spec = object.spec.as_ref()?;
     if spec.host_network == Some(true) {
         return None;
@@ -123,12 +124,12 @@ pub(super) fn pod(object: &Pod) -> Option<PodFacts> {
     let init = init.filter(|it| it.restart_policy.as_deref() == Some("Always"));
     let ports = spec.containers.iter().chain(init).flat_map(ports);
     let phase = object.status.as_ref().and_then(|it| it.phase.as_deref());
-    Some(PodFacts {
+    Some(Arc::new(PodFacts {
         labels: object.labels().clone(),
         ports: ports.take(PORTS_MAX).collect(),
         node: spec.node_name.clone().unwrap_or_default(),
         ended: matches!(phase, Some("Succeeded" | "Failed")),
-    })
+    }))
 }
 
 fn ports(container: &Container) -> impl Iterator<Item = PodPort> {
@@ -225,7 +226,7 @@ mod tests {
         );
     }
 
-    fn a_pod(spec: &Value, phase: &str) -> Option<PodFacts> {
+    fn a_pod(spec: &Value, phase: &str) -> Option<Arc<PodFacts>> {
         let object = json!({
             "metadata": {"name": "a", "namespace": "b", "labels": {"app": "web"}},
             "spec": spec,

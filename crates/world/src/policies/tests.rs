@@ -87,3 +87,19 @@ fn only_other_policies_wake_who_follows_them() {
     assert!(changes.has_changed().unwrap());
     assert_eq!(current.get().policies.len(), 1);
 }
+
+/// A world that is made of the same copies shares them.
+#[test]
+fn worlds_share_the_pods_that_did_not_change() {
+    let pod = Arc::new(PodFacts::default());
+    let pods: BTreeMap<_, _> = [(("a".to_owned(), "b".to_owned()), Arc::clone(&pod))].into();
+    let world = || PolicyWorld {
+        pods: pods.clone(),
+        ..PolicyWorld::default()
+    };
+    let current = PolicyCurrent::default();
+    assert!(current.set(world()));
+    assert!(!current.set(world().sorted()));
+    let known = current.get();
+    assert!(known.pods.values().all(|known| Arc::ptr_eq(known, &pod)));
+}
