@@ -8,7 +8,7 @@ use book::record::{Attachment, NetworkFacts};
 use policy::{
     Direction, Labels, Member, NamedPort, Node, Policy, Protocol, Workload, Workloads, World,
 };
-use world::policies::{PodFacts, PolicyWorld};
+use world::policies::PolicyWorld;
 
 use crate::Inputs;
 
@@ -89,7 +89,8 @@ impl Members {
             let pod = endpoint.pod.as_ref();
             let key = pod.and_then(|pod| pod.key());
             let workload = if inputs.clustered {
-                key.map(|(namespace, name)| of_pod(&policies, namespace, name))
+                let node = Some(endpoint.peer.node.as_str());
+                key.map(|(namespace, name)| of_pod(&policies, namespace, name, node))
             } else {
                 // The pod's own node says so.
                 pod.map(|pod| {
@@ -149,7 +150,7 @@ fn addresses(record: &Attachment) -> Vec<IpAddr> {
 fn of_record(record: &Attachment, policies: &PolicyWorld, clustered: bool) -> Option<Workload> {
     let pod = record.pod.as_ref();
     if clustered {
-        let pod = pod.map(|pod| of_pod(policies, &pod.namespace, &pod.name));
+        let pod = pod.map(|pod| of_pod(policies, &pod.namespace, &pod.name, None));
         return Some(pod.flatten_known());
     }
     let namespace = pod.map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
@@ -157,9 +158,12 @@ fn of_record(record: &Attachment, policies: &PolicyWorld, clustered: bool) -> Op
 }
 
 /// Facts about a pod of the cluster; one that has ended or is not there yet is not known.
-fn of_pod(policies: &PolicyWorld, namespace: &str, name: &str) -> Workload {
+///
+/// `on`: the node that says so, which speaks for its own pods only.
+fn of_pod(policies: &PolicyWorld, namespace: &str, name: &str, on: Option<&str>) -> Workload {
     let key = (namespace.to_owned(), name.to_owned());
-    let pod: Option<&PodFacts> = policies.pods.get(&key).filter(|pod| !pod.ended);
+    let pod = policies.pods.get(&key).filter(|pod| !pod.ended);
+    let pod = pod.filter(|pod| on.is_none_or(|node| pod.node == node));
     let known = pod.map(|pod| Workload {
         namespace: namespace.to_owned(),
         labels: pod.labels.clone(),

@@ -42,17 +42,19 @@ pub(super) fn open_sets<'a>(
     maps: &GuardMaps,
     guards: impl Iterator<Item = &'a Guard>,
 ) -> Result<BTreeSet<(u32, u32)>, DatapathError> {
-    let generations: BTreeMap<u32, u32> = guards
-        .map(|guard| (guard.ingress, guard.generation))
+    let mut open: BTreeSet<(u32, u32)> = guards
+        .map(|guard| (guard.generation, guard.ingress))
         .collect();
-    let mut open: BTreeSet<u32> = generations.keys().copied().collect();
     for (key, row) in maps.sets.dump()? {
-        let Some(generation) = generations.get(&key.set) else {
+        let set = (key.generation, key.set);
+        if !open.contains(&set) {
             continue;
-        };
-        let found = maps.rows.get(&row)?.zip(maps.classes.get(generation)?);
+        }
+        let generation = key.generation;
+        let row = maps.rows.get(&RowKey { generation, row })?;
+        let found = row.zip(maps.classes.get(&generation)?);
         if !found.is_some_and(|(row, classes)| is_open(&row, &classes)) {
-            open.remove(&key.set);
+            open.remove(&set);
         }
     }
     Ok(open)
