@@ -19,14 +19,25 @@ struct Two {
     _shared: TempDir,
 }
 
-fn start(policies: &str, network: impl Fn(&str, u8) -> Network) -> Two {
+/// Where nodes are: on one segment, or on links between which the fabric routes.
+type Underlay = (fn() -> Fabric, fn(u8) -> IpAddr);
+
+const SEGMENT: Underlay = (Fabric::segment, |number| {
+    let [address, _] = Fabric::on_segment(number);
+    address
+});
+const ROUTED: Underlay = (Fabric::create, Fabric::v4);
+
+/// Starts them with these policies and networks.
+fn start((fabric, vtep): Underlay, policies: &str, network: impl Fn(&str, u8) -> Network) -> Two {
     let shared = tempfile::Builder::new()
         .prefix("podnet-test-shared-")
         .tempdir();
     let shared = shared.expect("a directory for the nodes");
-    let fabric = Fabric::create();
+    let fabric = fabric();
     let nodes = [1, 2].map(|number| {
-        let setup = setup(number, shared.path(), policies, &network);
+        let place = (vtep(number), shared.path());
+        let setup = setup(number, place, policies, &network);
         Node::start_on(setup, fabric.host(number))
     });
     Two {
@@ -38,11 +49,11 @@ fn start(policies: &str, network: impl Fn(&str, u8) -> Network) -> Two {
 
 fn setup(
     number: u8,
-    shared: &Path,
+    (vtep, shared): (IpAddr, &Path),
     policies: &str,
     network: &impl Fn(&str, u8) -> Network,
 ) -> Setup {
-    let vtep = Fabric::v4(number).to_string();
+    let vtep = vtep.to_string();
     let shared = shared.to_str().expect("a path in UTF-8");
     Setup::empty()
         .named(&format!("node-{number}"))
@@ -71,10 +82,13 @@ fn meet(a: &Port, b: &Port, number: u16) {
 
 #[test]
 fn what_a_tunnel_brings_is_judged_by_labels_of_the_other_node_s_pods() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     for network in ["routed", "switched"] {
         let rule = "ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], \
                     ports: [{protocol: UDP, port: 80}, {protocol: TCP}]}]";
-        let two = start(&policy("db", network, "db", rule), in_tunnels);
+        let two = start(ROUTED, &policy("db", network, "db", rule), in_tunnels);
         let [one, other] = &two.nodes;
         let (_db, db) = app(one, "db", network);
         let (_web, web) = app(other, "web", network);
@@ -92,9 +106,12 @@ fn what_a_tunnel_brings_is_judged_by_labels_of_the_other_node_s_pods() {
 
 #[test]
 fn what_a_pod_sends_to_another_node_is_judged_at_its_own() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let rule = "policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: db}}}], \
                 ports: [{protocol: UDP, port: 80}]}]";
-    let two = start(&policy("web", "routed", "web", rule), in_tunnels);
+    let two = start(ROUTED, &policy("web", "routed", "web", rule), in_tunnels);
     let [one, other] = &two.nodes;
     let (_db, db) = app(one, "db", "routed");
     let (_third, third) = app(one, "third", "routed");
@@ -107,6 +124,9 @@ fn what_a_pod_sends_to_another_node_is_judged_at_its_own() {
 
 #[test]
 fn what_a_segment_brings_is_judged() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let network = |name: &str, number: u8| {
         let vlan = if name == "routed" { 61 } else { 62 };
         let network = Network {
@@ -117,7 +137,7 @@ fn what_a_segment_brings_is_judged() {
     };
     let rule = "ingress: [{from: [{ipBlock: {cidr: 10.62.0.128/25}}], ports: [{protocol: UDP, port: 80}]}]";
     for name in ["switched", "routed"] {
-        let two = start(&policy("db", name, "db", rule), network);
+        let two = start(SEGMENT, &policy("db", name, "db", rule), network);
         let [one, other] = &two.nodes;
         let (_db, db) = app(one, "db", name);
         let (_web, web) = app(other, "web", name);
