@@ -168,6 +168,12 @@ pub trait Tables: Send + Sync + 'static {
     /// As there.
     fn reset_port_counters(&self, port_id: u16) -> Result<(), DatapathError>;
 
+    /// Has a port judged by its policies, which is not live yet.
+    ///
+    /// # Errors
+    /// When they cannot be in force: the port must not be live.
+    fn admit(&self, record: &Attachment) -> Result<(), DatapathError>;
+
     /// [`Reconciler::reconcile_port`].
     ///
     /// # Errors

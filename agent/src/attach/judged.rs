@@ -28,6 +28,10 @@ impl Tables for Judged {
         self.tables.reset_port_counters(port_id)
     }
 
+    fn admit(&self, record: &Attachment) -> Result<(), DatapathError> {
+        self.guards.admit(record)
+    }
+
     fn reconcile_port(&self, record: &Attachment) -> Result<(), DatapathError> {
         let key = &record.key;
         let is_live = {
@@ -35,13 +39,11 @@ impl Tables for Judged {
             let entry = ledger.get(key).filter(|entry| entry.live);
             entry.is_some_and(|entry| entry.record.port_id == record.port_id)
         };
-        if is_live {
-            // No port is live that a policy selects and that is not judged.
-            self.guards.admit(record)?;
-            return self.tables.reconcile_port(record);
-        }
         self.tables.reconcile_port(record)?;
-        self.guards.gone(record.port_id)
+        match is_live {
+            true => Ok(()),
+            false => self.guards.gone(record.port_id),
+        }
     }
 
     fn reconcile_everything(&self) -> Result<(), DatapathError> {

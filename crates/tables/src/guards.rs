@@ -16,6 +16,7 @@ use agent_common::guard::{Classes, GUARD_ADOPT, Guard, Row};
 use book::Book;
 use datapath::{DatapathError, GuardMaps};
 use locks::{Rank, Ranked};
+use telemetry::failpoint::reached;
 
 mod enforce;
 mod numbers;
@@ -172,7 +173,11 @@ impl Guards {
         let inner = &mut *inner;
         for port in ports {
             if wanted.is_none_or(|wanted| !wanted.ports.contains_key(port)) {
-                inner.maps.guards.remove(&u32::from(*port))?;
+                // Its number may be that of a port of another network by now.
+                let mut others = inner.networks.iter().filter(|(id, _)| **id != network);
+                if !others.any(|(_, other)| other.ports.contains_key(port)) {
+                    inner.maps.guards.remove(&u32::from(*port))?;
+                }
                 if let Some(network) = inner.networks.get_mut(&network) {
                     network.ports.remove(port);
                     network.adopts.remove(port);
@@ -295,6 +300,7 @@ impl Inner {
             Some(before) => (before.ports.clone(), before.adopts.clone()),
             None => (BTreeMap::new(), BTreeMap::new()),
         };
+        let mut replaced = None;
         let (written, changed) = match before {
             Some(before) if written::is_same_form(&before.content, wanted) => {
                 let changed = written::update(
@@ -306,13 +312,11 @@ impl Inner {
                 (before.written, changed)
             }
             before => {
-                if let Some(before) = before {
-                    self.retired.push((Instant::now(), before.written));
-                }
+                replaced = before.map(|before| before.written);
                 (Written::new(&mut self.maps, numbers, wanted)?, true)
             }
         };
-        let stamp = numbers.stamp();
+        reached("guards.written");
         let mut ports = BTreeMap::new();
         let now = Instant::now();
         for (port, sets) in &wanted.ports {
@@ -329,11 +333,12 @@ impl Inner {
                 generation: written.generation,
                 egress: written.set(sets.egress),
                 ingress: written.set(sets.ingress),
-                stamp: old.map_or(stamp, |old| old.stamp),
+                stamp: old.map_or(0, |old| old.stamp),
                 flags: if adopting { GUARD_ADOPT } else { 0 },
             };
             if changed || old != Some(guard) {
-                guard.stamp = stamp;
+                // No two ports have one: by it a flow knows which ports have let it pass.
+                guard.stamp = numbers.stamp();
                 self.maps.guards.insert(u32::from(*port), guard)?;
             }
             ports.insert(*port, guard);
@@ -342,6 +347,10 @@ impl Inner {
             guarded: wanted.ports.keys().copied().collect(),
             closed: closed(wanted),
         };
+        reached("guards.flipped");
+        // Only now no port uses it; after an error some do.
+        self.retired
+            .extend(replaced.map(|written| (Instant::now(), written)));
         let content = Arc::clone(wanted);
         let now = Network {
             written,

@@ -67,9 +67,13 @@ impl Numbers {
         range(&mut self.row, count)
     }
 
+    /// The next stamp, never 0.
+    ///
+    /// They begin anew after 4 billion: no flow lives long enough to have an old one.
     pub(super) fn stamp(&mut self) -> u32 {
-        self.stamp += 1;
-        self.stamp - 1
+        let stamp = self.stamp.max(1);
+        self.stamp = stamp.wrapping_add(1);
+        stamp
     }
 
     /// Removes all that is neither in `used` nor in force at any port.
