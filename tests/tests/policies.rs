@@ -1,9 +1,17 @@
 //! Test network policies in force at ports, with traffic of ordinary programs and of attackers.
 
 mod policies {
+    mod attacker;
     mod scene;
+    mod streams;
 
+    mod attacks;
+    mod crashes;
     mod directions;
+    mod flows;
+    mod fragments;
+    mod groups;
+    mod links;
     mod live;
     mod restarts;
 }
