@@ -1,4 +1,4 @@
-//! Damage to the maps that an agent has pinned, behind its back.
+//! Count and damage entries of maps that an agent has pinned, behind its back.
 
 use std::fs;
 
@@ -13,14 +13,28 @@ use crate::node::Node;
 /// If there is no such map, or no such entry.
 #[track_caller]
 pub fn remove<const K: usize, const V: usize>(node: &Node, map: &str, key: [u8; K]) {
+    let mut map: HashMap<_, [u8; K], [u8; V]> = open(node, map).try_into().expect("a hash map");
+    map.remove(&key).expect("the entry was there");
+}
+
+/// Counts the entries of `K` and `V` bytes in a pinned map.
+///
+/// # Panics
+/// If there is no such map.
+#[track_caller]
+pub fn count<const K: usize, const V: usize>(node: &Node, map: &str) -> usize {
+    let map: HashMap<_, [u8; K], [u8; V]> = open(node, map).try_into().expect("a hash map");
+    map.keys().flatten().count()
+}
+
+#[track_caller]
+fn open(node: &Node, map: &str) -> Map {
     let entries = fs::read_dir(node.bpffs()).expect("the pin directory");
     let mut paths = entries.map(|entry| entry.expect("an entry").path().join(map));
     let path = paths.find(|path| path.exists());
     let path = path.expect("the map is pinned");
     let data = MapData::from_pin(path).expect("the map can be opened");
-    let map = Map::from_map_data(data).expect("a map of a known kind");
-    let mut map: HashMap<_, [u8; K], [u8; V]> = map.try_into().expect("a hash map");
-    map.remove(&key).expect("the entry was there");
+    Map::from_map_data(data).expect("a map of a known kind")
 }
 
 /// Key of `ENDPOINTS`, whose values have 16 bytes.
