@@ -27,13 +27,13 @@ pub(crate) const DROPS: Kind = Kind {
     maps: &["DROPS", "NETWORK_DROPS"],
 };
 
-/// Policies in force, and the connections that they let pass.
+/// What policies let pass, and the connections that they did.
 ///
-/// No connection is cut by another layout of the ports, and no port is open until its policies are known again.
+/// No connection is cut by another layout of the ports. Which ports have which sets goes by their numbers, and so with
+/// the layout of the ports.
 pub(crate) const GUARDS: Kind = Kind {
     name: "guards",
     maps: &[
-        "GUARDS",
         "ATOMS",
         "BLOCKS",
         "CLASSES",

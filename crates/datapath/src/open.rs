@@ -4,12 +4,15 @@
 //! last: one system call moves the node from the old programs and maps to the new ones, and no
 //! packet sees half of it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use agent_common::ABI_VERSION;
+use agent_common::guard::Guard;
 use agent_common::map::{MAX_DROP_REASONS, MAX_PORTS};
+use agent_common::port::Port;
 use aya::EbpfLoader;
 use aya::maps::{Map, MapData, RingBuf};
 
@@ -191,6 +194,31 @@ impl Datapath {
             self.programs.load_guards()?;
         }
         Ok(maps)
+    }
+
+    /// Reads the sets that ports have in the layout that packets meet until the flip, by interface.
+    ///
+    /// None if they meet this one: then they are in its maps. Ports may have other numbers there.
+    ///
+    /// # Errors
+    /// When the directory of pins cannot be read.
+    pub fn guards_before(&self) -> Result<BTreeMap<u32, Guard>, DatapathError> {
+        let mut found = BTreeMap::new();
+        for older in self.layouts_before()? {
+            let table = |name| pinned(&older, name);
+            let read = || -> Result<BTreeMap<u32, Guard>, DatapathError> {
+                let guards = Table::<u32, Guard>::new("GUARDS", 0, table("GUARDS")?)?.dump()?;
+                let ports = Table::<u32, Port>::new("PORTS", 0, table("PORTS")?)?.dump()?;
+                let guarded = ports.into_iter().filter_map(|(ifindex, port)| {
+                    let guard = guards.get(&u32::from(port.port_id))?;
+                    Some((ifindex, *guard))
+                });
+                Ok(guarded.collect())
+            };
+            // Agents before policies have no such map.
+            found.extend(read().unwrap_or_default());
+        }
+        Ok(found)
     }
 
     /// Loads the programs that judge by policies, if they are not.

@@ -7,6 +7,8 @@ use crate::Guards;
 
 /// Time within which changes that come together are one.
 const SETTLE: Duration = Duration::from_millis(5);
+/// Time of an update that counts for the pause after it, at most.
+const LONGEST: Duration = Duration::from_millis(250);
 /// Time to the next attempt where the kernel has refused.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -18,6 +20,7 @@ impl Guards {
         let mut members = self.inputs.remotes.changes();
         let mut networks = self.inputs.world.changes();
         loop {
+            let begun = Instant::now();
             let this = Arc::clone(self);
             let work = tokio::task::spawn_blocking(move || {
                 let done = this.update_all();
@@ -35,6 +38,7 @@ impl Guards {
                     (false, None)
                 }
             };
+            let pause = begun.elapsed().min(LONGEST) * 2;
             let wait = match (done, next) {
                 (false, _) => Some(RETRY),
                 (true, next) => next.map(|at| at.saturating_duration_since(Instant::now())),
@@ -53,7 +57,8 @@ impl Guards {
                 _ = networks.changed() => {}
                 () = again => {}
             }
-            tokio::time::sleep(SETTLE).await;
+            // Others have the processor, and the policies, at least twice as long.
+            tokio::time::sleep(pause.max(SETTLE)).await;
         }
     }
 

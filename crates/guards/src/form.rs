@@ -18,11 +18,8 @@ pub(crate) fn of(network: &policy::Network, ports: &[u16]) -> Guarded {
     let atoms = network.identities.iter();
     let blocks = network.blocks.iter();
     let guards = network.guards.iter();
-    let sets = guards.filter_map(|(member, guard)| {
-        let sets = PortSets {
-            egress: guard.egress.map(|set| set as usize),
-            ingress: guard.ingress.map(|set| set as usize),
-        };
+    let judged = guards.filter_map(|(member, guard)| {
+        let sets = sets(guard);
         let speaks = sets != PortSets::default();
         ports
             .get(*member)
@@ -46,7 +43,15 @@ pub(crate) fn of(network: &policy::Network, ports: &[u16]) -> Guarded {
                 })
             })
             .collect(),
-        ports: sets.collect(),
+        ports: judged.collect(),
+    }
+}
+
+/// Returns the sets of a port.
+pub(crate) fn sets(guard: &policy::Guard) -> PortSets {
+    PortSets {
+        egress: guard.egress.map(|set| set as usize),
+        ingress: guard.ingress.map(|set| set as usize),
     }
 }
 

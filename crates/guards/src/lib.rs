@@ -6,16 +6,18 @@
 //! While it is not known which policies there are, nothing is taken back that is in force.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agent_common::addr::Ip16;
 use book::Book;
 use book::record::{Attachment, NetworkFacts};
 use datapath::DatapathError;
 use locks::{Rank, Ranked};
-use policy::Compiler;
+use policy::{Compiler, Member};
 use tables::Reconciler;
-use tables::guards::Guarded;
+use tables::guards::PortSets;
 use tables::remotes::Remotes;
 use telemetry::chain;
 use world::Current;
@@ -27,7 +29,7 @@ mod members;
 mod parsed;
 pub mod view;
 
-use self::members::Members;
+use self::members::{Here, Members};
 use self::parsed::Parsed;
 
 /// Time for which an attachment waits for policies to be known.
@@ -67,12 +69,23 @@ struct State {
 }
 
 /// A network that policies name.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Network {
     compiler: Compiler,
-    in_force: Option<Arc<Guarded>>,
+    in_force: Option<InForce>,
     /// The reason for which its policies let nothing pass.
     refused: Option<String>,
+}
+
+/// Tables that are in force, and what they were made of.
+#[derive(Debug)]
+struct InForce {
+    parsed: Arc<Parsed>,
+    here: Here,
+    /// `None` for policies that let nothing pass.
+    compiled: Option<policy::Network>,
+    /// Ports that have come since, with their members.
+    added: BTreeMap<u16, Member>,
 }
 
 impl Guards {
@@ -123,6 +136,9 @@ impl Guards {
             return Ok(());
         };
         if parsed.of(&record.network.name).is_empty() || record.network.by_node {
+            return Ok(());
+        }
+        if state.add(&self.inputs, &parsed, record)? {
             return Ok(());
         }
         state.update(&self.inputs, &parsed, &record.network)
@@ -204,11 +220,47 @@ impl State {
         Some(parsed)
     }
 
+    /// Puts the policies for one more port in force if another one is like it.
+    ///
+    /// Their pods have the same labels, and their addresses are in the same blocks. So it costs the same whatever the
+    /// number of members. False, and nothing is done, for a port that is like no other.
+    fn add(
+        &mut self,
+        inputs: &Inputs,
+        parsed: &Arc<Parsed>,
+        record: &Attachment,
+    ) -> Result<bool, DatapathError> {
+        let facts = &record.network;
+        let policies = inputs.policies.get();
+        let member = self.members.member(inputs, &policies, record);
+        let Some(network) = self.networks.get_mut(&facts.id) else {
+            return Ok(false);
+        };
+        let Some(in_force) = &mut network.in_force else {
+            return Ok(false);
+        };
+        if !Arc::ptr_eq(&in_force.parsed, parsed) || !in_force.here.is_current(inputs, facts) {
+            return Ok(false);
+        }
+        let Some((sets, atoms)) = in_force.like(&member) else {
+            return Ok(false);
+        };
+        let port = (record.port_id, sets);
+        let enforced = inputs.tables.enforce_port(facts.id, port, &atoms);
+        if !matches!(enforced, Ok(true)) {
+            // All of it is written again.
+            network.in_force = None;
+            return enforced;
+        }
+        in_force.added.insert(record.port_id, member);
+        Ok(true)
+    }
+
     /// Compiles the policies of a network, and puts them in force.
     fn update(
         &mut self,
         inputs: &Inputs,
-        parsed: &Parsed,
+        parsed: &Arc<Parsed>,
         facts: &NetworkFacts,
     ) -> Result<(), DatapathError> {
         let policies = parsed.of(&facts.name);
@@ -220,33 +272,113 @@ impl State {
             self.networks.remove(&facts.id);
             return inputs.tables.enforce(facts.id, None, &live);
         }
-        let here = self.members.world(inputs, facts);
-        let network = self.networks.entry(facts.id).or_insert_with(|| Network {
-            compiler: Compiler::default(),
-            in_force: None,
-            refused: None,
-        });
-        let judged = 0..here.ports.len();
-        let compiled = network.compiler.compile(&here.world, policies, judged);
-        let (guarded, refused) = match compiled {
-            Ok(compiled) => (form::of(&compiled, &here.ports), None),
-            Err(error) => {
-                // Closed: none of its policies can be half in force.
-                let selected = here.selected(policies);
-                (form::closed(&selected), Some(error.to_string()))
+        let local = self.members.local(inputs, facts);
+        let network = self.networks.entry(facts.id).or_default();
+        // What is in force is known again only when all of it went well.
+        let before = network.in_force.take();
+        if let Some(before) = before {
+            if before.is_of(inputs, parsed, facts, &local) {
+                network.in_force = Some(before);
+                return Ok(());
             }
-        };
-        if refused.is_some() && refused != network.refused {
+            network.in_force = None;
+            let here = self.members.world(inputs, facts, local, Some(before.here));
+            return network.enforce(inputs, parsed, facts, here, &live);
+        }
+        let here = self.members.world(inputs, facts, local, None);
+        network.enforce(inputs, parsed, facts, here, &live)
+    }
+}
+
+impl Network {
+    fn enforce(
+        &mut self,
+        inputs: &Inputs,
+        parsed: &Arc<Parsed>,
+        facts: &NetworkFacts,
+        here: Here,
+        live: &BTreeSet<u16>,
+    ) -> Result<(), DatapathError> {
+        let policies = parsed.of(&facts.name);
+        let judged = 0..here.ports.len();
+        let (guarded, compiled, refused) =
+            match self.compiler.compile(&here.world, policies, judged) {
+                Ok(compiled) => (form::of(&compiled, &here.ports), Some(compiled), None),
+                Err(error) => {
+                    // Closed: none of its policies can be half in force.
+                    let selected = here.selected(policies);
+                    (form::closed(&selected), None, Some(error.to_string()))
+                }
+            };
+        if refused.is_some() && refused != self.refused {
             tracing::error!(
                 network = facts.name,
                 error = refused,
                 "the policies of the network cannot be put in force: the pods that they select get and send nothing there"
             );
         }
-        network.refused = refused;
-        let guarded = Arc::new(guarded);
-        inputs.tables.enforce(facts.id, Some(&guarded), &live)?;
-        network.in_force = Some(guarded);
+        self.refused = refused;
+        inputs
+            .tables
+            .enforce(facts.id, Some(&Arc::new(guarded)), live)?;
+        self.in_force = Some(InForce {
+            parsed: Arc::clone(parsed),
+            here,
+            compiled,
+            added: BTreeMap::new(),
+        });
         Ok(())
+    }
+}
+
+impl InForce {
+    /// Reports whether nothing has changed since.
+    fn is_of(
+        &self,
+        inputs: &Inputs,
+        parsed: &Arc<Parsed>,
+        facts: &NetworkFacts,
+        local: &BTreeMap<u16, Member>,
+    ) -> bool {
+        let mut known: BTreeMap<u16, &Member> = self.here.local().collect();
+        known.extend(self.added.iter().map(|(port, member)| (*port, member)));
+        Arc::ptr_eq(&self.parsed, parsed)
+            && self.here.is_current(inputs, facts)
+            && known.len() == local.len()
+            && known
+                .into_iter()
+                .zip(local)
+                .all(|(one, (port, member))| one == (*port, member))
+    }
+
+    /// Finds the sets of a port that is like another one, and the atoms of its addresses.
+    fn like(&self, member: &Member) -> Option<(PortSets, Vec<(Ip16, u32)>)> {
+        let compiled = self.compiled.as_ref()?;
+        let is_new = |ip: &IpAddr| {
+            let added = self.added.values().flat_map(|it| &it.addresses);
+            !compiled.identities.contains_key(ip) && !added.into_iter().any(|it| it == ip)
+        };
+        if !self.here.world.knows(member) || !member.addresses.iter().all(is_new) {
+            return None;
+        }
+        let mut alike = self
+            .here
+            .world
+            .members
+            .iter()
+            .take(self.here.ports.len())
+            .enumerate()
+            .filter(|(_, other)| Arc::ptr_eq(&other.workload, &member.workload));
+        alike.find_map(|(index, other)| {
+            let atom = |ip: &IpAddr| {
+                let blocks = compiled.atom_beyond(*ip);
+                let mut others = other.addresses.iter();
+                let like = others.find(|other| compiled.atom_beyond(**other) == blocks)?;
+                Some((Ip16::from(*ip), *compiled.identities.get(like)?))
+            };
+            let atoms: Option<Vec<_>> = member.addresses.iter().map(atom).collect();
+            let sets = compiled.guards.get(&index).map(form::sets);
+            Some((sets.unwrap_or_default(), atoms?))
+        })
     }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use api::NAMESPACE_NAME_LABEL;
 use book::record::{Attachment, NetworkFacts};
 use policy::{
     Direction, Labels, Member, NamedPort, Node, Policy, Protocol, Workload, Workloads, World,
 };
+use tables::remotes::Resolved;
 use world::policies::PolicyWorld;
 
 use crate::Inputs;
@@ -23,19 +25,44 @@ pub(crate) struct Members {
     workloads: Option<Workloads>,
 }
 
+/// Sources of what is known of a network's members beyond this node.
+#[derive(Debug, Clone)]
+struct Sources {
+    policies: Arc<PolicyWorld>,
+    said: Option<Arc<Resolved>>,
+}
+
+impl Sources {
+    fn of(inputs: &Inputs, network: u32) -> Self {
+        Self {
+            policies: inputs.policies.get(),
+            said: inputs.remotes.resolved(network),
+        }
+    }
+
+    fn are(&self, other: &Self) -> bool {
+        let said = match (&self.said, &other.said) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        };
+        Arc::ptr_eq(&self.policies, &other.policies) && said
+    }
+}
+
 /// A network at one moment; its first members are the ports of this node.
 #[derive(Debug)]
 pub(crate) struct Here {
+    sources: Sources,
     pub(crate) world: World,
-    /// Port ids of the first members.
+    /// Port ids of the first members, ascending.
     pub(crate) ports: Vec<u16>,
 }
 
 impl Here {
     /// The ports that any of these policies select, and in which directions.
     pub(crate) fn selected(&self, policies: &[Policy]) -> Vec<(u16, bool, bool)> {
-        let members = self.ports.iter().zip(&self.world.members);
-        let found = members.filter_map(|(port, member)| {
+        let found = self.local().filter_map(|(port, member)| {
             let is = |direction: Direction| {
                 !self.world.knows(member)
                     || policies.iter().any(|policy| {
@@ -45,9 +72,19 @@ impl Here {
                     })
             };
             let (ingress, egress) = (is(Direction::Ingress), is(Direction::Egress));
-            (ingress || egress).then_some((*port, ingress, egress))
+            (ingress || egress).then_some((port, ingress, egress))
         });
         found.collect()
+    }
+
+    /// Ports of this node, with their members.
+    pub(crate) fn local(&self) -> impl Iterator<Item = (u16, &Member)> {
+        self.ports.iter().copied().zip(&self.world.members)
+    }
+
+    /// Reports whether nothing is known otherwise by now.
+    pub(crate) fn is_current(&self, inputs: &Inputs, facts: &NetworkFacts) -> bool {
+        self.sources.are(&Sources::of(inputs, facts.id))
     }
 }
 
@@ -63,62 +100,100 @@ impl Members {
         }
     }
 
-    /// Collects the members of a network, on this node and on others.
-    pub(crate) fn world(&mut self, inputs: &Inputs, facts: &NetworkFacts) -> Here {
+    /// Collects the ports of this node on a network, in order of their ids.
+    pub(crate) fn local(&mut self, inputs: &Inputs, facts: &NetworkFacts) -> BTreeMap<u16, Member> {
         let policies = inputs.policies.get();
-        let workloads = self.workloads.get_or_insert_default();
-        let mut namespaces = policies.namespaces.clone();
-        let (mut members, mut ports) = (Vec::new(), Vec::new());
-        {
-            let ledger = inputs.book.ledger();
-            for record in ledger.entries_on(facts.id) {
-                let Some(workload) = of_record(record, &policies, inputs.clustered) else {
-                    continue;
-                };
-                if !inputs.clustered {
-                    know(&mut namespaces, &workload.namespace);
-                }
-                ports.push(record.port_id);
-                members.push(Member {
-                    workload: workloads.share(workload),
-                    addresses: addresses(record),
+        let ledger = inputs.book.ledger();
+        let records = ledger.entries_on(facts.id);
+        records
+            .map(|record| (record.port_id, self.member(inputs, &policies, record)))
+            .collect()
+    }
+
+    /// A port of this node as a member.
+    pub(crate) fn member(
+        &mut self,
+        inputs: &Inputs,
+        policies: &PolicyWorld,
+        record: &Attachment,
+    ) -> Member {
+        let workload = of_record(record, policies, inputs.clustered);
+        Member {
+            workload: self.workloads.get_or_insert_default().share(workload),
+            addresses: addresses(record),
+        }
+    }
+
+    /// Collects the members of a network: these of this node, and those of others.
+    ///
+    /// What `before` knows of others is not collected again while it is current.
+    pub(crate) fn world(
+        &mut self,
+        inputs: &Inputs,
+        facts: &NetworkFacts,
+        local: BTreeMap<u16, Member>,
+        before: Option<Here>,
+    ) -> Here {
+        let sources = Sources::of(inputs, facts.id);
+        let (ports, mut members): (Vec<u16>, Vec<Member>) = local.into_iter().unzip();
+        let before = before.filter(|before| before.sources.are(&sources));
+        let (mut namespaces, nodes) = match before {
+            Some(mut before) => {
+                let far = before.world.members.drain(before.ports.len()..);
+                members.extend(far);
+                (before.world.namespaces, before.world.nodes)
+            }
+            None => {
+                members.extend(self.far(inputs, &sources));
+                let policies = &sources.policies;
+                let nodes = policies.nodes.iter().map(|node| Node {
+                    labels: node.labels.clone(),
+                    addresses: node.addresses.clone(),
                 });
+                (policies.namespaces.clone(), nodes.collect())
+            }
+        };
+        if !inputs.clustered {
+            for member in &members {
+                if member.workload.namespace != UNKNOWN {
+                    know(&mut namespaces, &member.workload.namespace);
+                }
             }
         }
-        for endpoint in inputs.remotes.endpoints(facts.id) {
+        Here {
+            sources,
+            world: World {
+                namespaces,
+                members,
+                nodes,
+            },
+            ports,
+        }
+    }
+
+    /// Collects the members on other nodes.
+    fn far(&mut self, inputs: &Inputs, sources: &Sources) -> Vec<Member> {
+        let workloads = self.workloads.get_or_insert_default();
+        let said = sources.said.iter().flat_map(|said| &said.endpoints);
+        said.map(|endpoint| {
             let pod = endpoint.pod.as_ref();
             let key = pod.and_then(|pod| pod.key());
             let workload = if inputs.clustered {
                 let node = Some(endpoint.peer.node.as_str());
-                key.map(|(namespace, name)| of_pod(&policies, namespace, name, node))
+                key.map(|(namespace, name)| of_pod(&sources.policies, namespace, name, node))
             } else {
                 // The pod's own node says so.
                 pod.map(|pod| {
                     let namespace = key.map_or(DEFAULT_NAMESPACE, |(namespace, _)| namespace);
-                    know(&mut namespaces, namespace);
                     of_labels(namespace, pod.labels())
                 })
             };
-            members.push(Member {
+            Member {
                 workload: workloads.share(workload.flatten_known()),
                 addresses: endpoint.ips.clone(),
-            });
-        }
-        Here {
-            world: World {
-                namespaces,
-                members,
-                nodes: policies
-                    .nodes
-                    .iter()
-                    .map(|node| Node {
-                        labels: node.labels.clone(),
-                        addresses: node.addresses.clone(),
-                    })
-                    .collect(),
-            },
-            ports,
-        }
+            }
+        })
+        .collect()
     }
 }
 
@@ -146,15 +221,15 @@ fn addresses(record: &Attachment) -> Vec<IpAddr> {
     addresses
 }
 
-/// Facts about the pod of a record; `None` for one that has ended, whose port is no member any more.
-fn of_record(record: &Attachment, policies: &PolicyWorld, clustered: bool) -> Option<Workload> {
+/// Facts about the pod of a record.
+fn of_record(record: &Attachment, policies: &PolicyWorld, clustered: bool) -> Workload {
     let pod = record.pod.as_ref();
     if clustered {
         let pod = pod.map(|pod| of_pod(policies, &pod.namespace, &pod.name, None));
-        return Some(pod.flatten_known());
+        return pod.flatten_known();
     }
     let namespace = pod.map_or(DEFAULT_NAMESPACE, |pod| pod.namespace.as_str());
-    Some(of_labels(namespace, &record.labels))
+    of_labels(namespace, &record.labels)
 }
 
 /// Facts about a pod of the cluster; one that has ended or is not there yet is not known.

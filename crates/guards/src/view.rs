@@ -53,7 +53,8 @@ impl Guards {
         let mut worlds = std::collections::BTreeMap::new();
         for facts in networks {
             if !parsed.of(&facts.name).is_empty() && !facts.by_node {
-                let here = state.members.world(&self.inputs, &facts);
+                let local = state.members.local(&self.inputs, &facts);
+                let here = state.members.world(&self.inputs, &facts, local, None);
                 worlds.entry(facts.name.clone()).or_insert((here, facts));
             }
         }
@@ -108,7 +109,8 @@ impl Guards {
         if facts.by_node {
             return None;
         }
-        let here = state.members.world(&self.inputs, &facts);
+        let local = state.members.local(&self.inputs, &facts);
+        let here = state.members.world(&self.inputs, &facts, local, None);
         let holder = |ip: IpAddr| {
             let mut members = here.world.members.iter();
             members.position(|member| member.addresses.contains(&ip))

@@ -143,6 +143,13 @@ impl Network {
         known.unwrap_or_else(|| longest(&self.blocks, address))
     }
 
+    /// Returns the atom that an address has if no member and no node has it.
+    ///
+    /// Two addresses for which it is the same are in the same blocks.
+    pub fn atom_beyond(&self, address: IpAddr) -> Atom {
+        longest(&self.blocks, address)
+    }
+
     /// Reports what a program finds: whether a set lets traffic with an atom pass.
     pub fn allows(&self, set: Option<SetId>, atom: Atom, traffic: Traffic) -> bool {
         let Some(set) = set else {

@@ -182,6 +182,27 @@ impl Guards {
         enforced
     }
 
+    /// Puts the sets of one more port in force, and the atoms of its addresses.
+    ///
+    /// It has sent nothing yet. Returns whether it gets no frames for all; `None`, and nothing is done, for a network
+    /// of which no tables are in force.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or a table is full: the port must not be live.
+    pub fn add(
+        &self,
+        network: u32,
+        (port, sets): (u16, PortSets),
+        atoms: &[(Ip16, u32)],
+    ) -> Result<Option<bool>, DatapathError> {
+        let mut inner = self.inner.lock();
+        let added = inner.add(network, (port, sets), atoms);
+        if added.is_err() {
+            inner.forget(network);
+        }
+        added
+    }
+
     /// Takes away the sets of ports that have none any more.
     ///
     /// All entries of other tables say so by now. `network` is one of which [`Self::enforce`] was told, or one
@@ -237,6 +258,33 @@ impl Guards {
             network.adopts.remove(&port);
         }
         Ok(())
+    }
+
+    /// Gives ports the sets that they have in the layout before, by their interfaces.
+    ///
+    /// Their numbers may be others there. Returns whether there is any such port.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the table is full.
+    pub(crate) fn inherit(
+        &self,
+        book: &Book,
+        before: &BTreeMap<u32, Guard>,
+    ) -> Result<bool, DatapathError> {
+        let mut inner = self.inner.lock();
+        let ports: Vec<(u16, Guard)> = {
+            let ledger = book.ledger();
+            let records = ledger.entries().map(|entry| &entry.record);
+            let had = records.filter_map(|record| {
+                let guard = before.get(&record.host.ifindex)?;
+                Some((record.port_id, *guard))
+            });
+            had.collect()
+        };
+        for (port, guard) in &ports {
+            inner.maps.guards.insert(u32::from(*port), *guard)?;
+        }
+        Ok(!ports.is_empty())
     }
 
     /// Reads the marks of ports that have sets, by network, as an agent before has left them.
@@ -386,6 +434,38 @@ impl Inner {
         };
         self.networks.insert(network, now);
         Ok(marks)
+    }
+
+    fn add(
+        &mut self,
+        network: u32,
+        (port, sets): (u16, PortSets),
+        atoms: &[(Ip16, u32)],
+    ) -> Result<Option<bool>, DatapathError> {
+        let (Some(numbers), Some(network)) = (&mut self.numbers, self.networks.get_mut(&network))
+        else {
+            return Ok(None);
+        };
+        let generation = network.generation;
+        let content = Arc::make_mut(&mut network.content);
+        for (ip, atom) in atoms {
+            written::add_atom(&mut self.maps, generation, *ip, *atom)?;
+            content.atoms.insert(*ip, *atom);
+        }
+        if sets == PortSets::default() {
+            return Ok(Some(false));
+        }
+        let guard = Guard {
+            generation,
+            egress: written::set_number(sets.egress),
+            ingress: written::set_number(sets.ingress),
+            stamp: numbers.stamp(),
+            flags: 0,
+        };
+        self.maps.guards.insert(u32::from(port), guard)?;
+        content.ports.insert(port, sets);
+        network.ports.insert(port, guard);
+        Ok(Some(content.is_closed(sets)))
     }
 
     /// Has the next call write the network anew; what is in force stays.

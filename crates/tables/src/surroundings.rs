@@ -159,6 +159,16 @@ impl Surroundings {
         before
     }
 
+    /// Adds a port of which policies speak, and says whether it gets no frames for all.
+    pub(super) fn add_mark(&self, network: u32, port: u16, closed: bool) {
+        let mut given = self.given();
+        let marks = Arc::make_mut(given.marks.entry(network).or_default());
+        marks.guarded.insert(port);
+        if closed {
+            marks.closed.insert(port);
+        }
+    }
+
     /// Tells of each change of ports of which policies speak.
     pub fn marks_changes(&self) -> watch::Receiver<u64> {
         self.marked.subscribe()

@@ -27,8 +27,8 @@ fn entries(node: &Node) -> [usize; 5] {
         pins::count::<4, 20>(node, "GUARDS"),
         pins::count::<20, 4>(node, "ATOMS"),
         pins::count::<4, 1544>(node, "CLASSES"),
-        pins::count::<8, 4>(node, "SETS"),
-        pins::count::<4, 100>(node, "ROWS"),
+        pins::count::<12, 4>(node, "SETS"),
+        pins::count::<8, 100>(node, "ROWS"),
     ]
 }
 

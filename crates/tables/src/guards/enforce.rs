@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use agent_common::addr::Ip16;
 use datapath::DatapathError;
 use telemetry::failpoint::reached;
 
-use super::{Guarded, Guards, Marks};
+use super::{Guarded, Guards, Marks, PortSets};
 use crate::Reconciler;
 
 impl Reconciler {
@@ -59,6 +60,28 @@ impl Reconciler {
         gone.retain(|port| !now.guarded.contains(port));
         self.guards
             .release(network, wanted.map(|wanted| &**wanted), &gone)
+    }
+
+    /// Puts the policies for one more port in force, before anything of it is there.
+    ///
+    /// `atoms` are those of its addresses, which no other member has. False, and nothing is done, for a network of
+    /// which no tables are in force.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or a table is full: the port must not be made.
+    pub fn enforce_port(
+        &self,
+        network: u32,
+        (port, sets): (u16, PortSets),
+        atoms: &[(Ip16, u32)],
+    ) -> Result<bool, DatapathError> {
+        let Some(closed) = self.guards.add(network, (port, sets), atoms)? else {
+            return Ok(false);
+        };
+        if sets != PortSets::default() {
+            self.surroundings.add_mark(network, port, closed);
+        }
+        Ok(true)
     }
 
     /// The maps of policies.

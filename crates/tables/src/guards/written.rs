@@ -109,6 +109,19 @@ pub(super) fn update(
     Ok(changed)
 }
 
+/// Writes the atom of one more member.
+///
+/// # Errors
+/// When the table is full or the kernel refuses.
+pub(super) fn add_atom(
+    maps: &mut GuardMaps,
+    generation: u32,
+    ip: Ip16,
+    atom: u32,
+) -> Result<(), DatapathError> {
+    maps.atoms.insert(atom_key(generation, ip), atom)
+}
+
 /// Writes a generation that no port uses yet.
 ///
 /// # Errors
