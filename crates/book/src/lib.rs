@@ -56,6 +56,7 @@ pub struct Book {
     store: Store,
     /// Numbers of networks that are in the store, or were submitted to it.
     numbered: Ranked<BTreeMap<String, u32>>,
+    renumbered: BTreeMap<u16, u16>,
     patience: Duration,
     turns: Turns,
 }
@@ -71,9 +72,17 @@ impl Book {
             set_aside: Ranked::new(Rank::Feature, found.set_aside),
             store,
             numbered: Ranked::new(Rank::Feature, found.numbered),
+            renumbered: found.renumbered,
             patience,
             turns: Turns::default(),
         }
+    }
+
+    /// Ports that have another number since this start, by the one before.
+    ///
+    /// There are fewer numbers than before then.
+    pub const fn renumbered(&self) -> &BTreeMap<u16, u16> {
+        &self.renumbered
     }
 
     /// Takes the ledger's lock, which is never held across an await.

@@ -22,6 +22,8 @@ pub struct Records {
     pub ledger: Ledger,
     /// Numbers of networks that are in the store.
     pub(crate) numbered: BTreeMap<String, u32>,
+    /// Ports that have another number than before, by that.
+    pub(crate) renumbered: BTreeMap<u16, u16>,
     /// Records that cannot be used, of this start and of earlier ones.
     pub set_aside: Vec<SetAside>,
 }
@@ -42,7 +44,7 @@ pub async fn read(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Rec
     let rebooted = boot::is_another(state_dir);
     let mut reading = Reading::default();
     let pods = read_pods(store, rebooted, &mut reading)?;
-    let (ledger, numbered) = read_ledger(store, rebooted, max_ports, &mut reading)?;
+    let (ledger, numbered, renumbered) = read_ledger(store, rebooted, max_ports, &mut reading)?;
     aside::check(&reading.bad, reading.all)?;
     for it in &reading.bad {
         tracing::error!(
@@ -65,6 +67,7 @@ pub async fn read(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Rec
         pods,
         ledger,
         numbered,
+        renumbered,
         set_aside,
     })
 }
@@ -136,9 +139,9 @@ fn read_ledger(
     rebooted: bool,
     max_ports: u16,
     reading: &mut Reading,
-) -> Result<(Ledger, BTreeMap<String, u32>), BookError> {
+) -> Result<(Ledger, BTreeMap<String, u32>, BTreeMap<u16, u16>), BookError> {
     let mut ledger = Ledger::new(max_ports);
-    let mut numbered = BTreeMap::new();
+    let (mut numbered, mut renumbered) = (BTreeMap::new(), BTreeMap::new());
     for (name, id) in store.rows(Table::Networks)? {
         if let (Ok(name), Ok(id)) = (String::from_utf8(name), <[u8; 4]>::try_from(id.as_slice())) {
             let id = u32::from_le_bytes(id);
@@ -172,6 +175,7 @@ fn read_ledger(
             continue;
         }
         tracing::warn!(attachment = %record.key, before = record.port_id, now = port, "the port of the attachment has another number now: --max-ports is smaller than before");
+        renumbered.insert(record.port_id, port);
         record.port_id = port;
         let value = serde_json::to_vec(&record).map_err(|source| BookError::Record {
             key: record.key.to_string(),
@@ -180,7 +184,7 @@ fn read_ledger(
         reading.change(|changes| changes.put(Table::Attachments, &row.0, &value));
         ledger.restore(record);
     }
-    Ok((ledger, numbered))
+    Ok((ledger, numbered, renumbered))
 }
 
 fn is_of((key, _): &Row, named: &str) -> Result<(), String> {

@@ -213,6 +213,24 @@ impl Guards {
         Ok(())
     }
 
+    /// Puts the sets of ports in force under other numbers of theirs, too.
+    ///
+    /// Programs of an agent before have the old ones until the tables are there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn renumber(&self, ports: &BTreeMap<u16, u16>) -> Result<(), DatapathError> {
+        let mut inner = self.inner.lock();
+        for (before, now) in ports {
+            let now = u32::from(*now);
+            match inner.maps.guards.get(&u32::from(*before))? {
+                Some(guard) => inner.maps.guards.insert(now, guard)?,
+                None => inner.maps.guards.remove(&now)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the marks of ports that have sets, by network, as an agent before has left them.
     ///
     /// # Errors

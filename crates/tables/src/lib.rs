@@ -81,6 +81,7 @@ impl Reconciler {
     ) -> Result<Self, DatapathError> {
         let guards = Guards::new(datapath.guards()?);
         let surroundings = Surroundings::new(remotes);
+        guards.renumber(book.renumbered())?;
         // What an agent before has put in force stays so until the policies are known.
         for (network, marks) in guards.marks_in_force(&book)? {
             surroundings.set_marks(network, marks);
