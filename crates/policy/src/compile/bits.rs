@@ -18,6 +18,22 @@ impl Bits {
         }
     }
 
+    /// Takes a number out.
+    pub(super) fn remove(&mut self, number: u32) {
+        let (word, bit) = place(number);
+        if let Some(word) = self.0.get_mut(word) {
+            *word &= !bit;
+        }
+        while self.0.last() == Some(&0) {
+            self.0.pop();
+        }
+    }
+
+    /// Reports whether a number is in both.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).any(|(one, two)| one & two != 0)
+    }
+
     /// Reports whether a number is there.
     pub(super) fn has(&self, number: u32) -> bool {
         let (word, bit) = place(number);
@@ -50,6 +66,10 @@ mod tests {
             [700, 3, 64, 3].into_iter().collect(),
         );
         assert_eq!(one, two);
+        assert!(one.meets(&two) && !one.meets(&[4, 65, 701].into_iter().collect()));
+        let mut less = two.clone();
+        [700, 64, 5].into_iter().for_each(|it| less.remove(it));
+        assert_eq!(less, [3].into_iter().collect());
         assert!(one.has(64) && one.has(700) && !one.has(65) && !one.has(100_000));
     }
 }

@@ -1,6 +1,6 @@
 //! Prefixes of blocks, and which blocks an address is in.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -21,11 +21,13 @@ pub(super) struct Prefixes {
 }
 
 impl Prefixes {
-    /// Finds the prefixes of blocks, which are peers of these numbers.
+    /// Finds the prefixes of blocks, which are peers of these numbers, each of its own.
+    ///
+    /// The exceptions of a block are parts of it.
     pub(super) fn of(blocks: &[(Block, u32)], within: &mut Numbers<Arc<Bits>>) -> Self {
         let list: Vec<(IpNet, u32)> = prefixes(blocks)
             .into_iter()
-            .map(|net| (net, within.number(Arc::new(blocks_of(blocks, net)))))
+            .map(|(net, bits)| (net, within.number(Arc::new(bits))))
             .collect();
         let of = |is_v4: bool| {
             let family = list.iter().filter(|(net, _)| net.addr().is_ipv4() == is_v4);
@@ -83,28 +85,42 @@ fn last(net: IpNet) -> u128 {
     bits(net.broadcast())
 }
 
-/// Returns the blocks that a prefix is in.
+/// Returns all prefixes with the blocks that they are in.
 ///
-/// All addresses are in them that no longer one of [`prefixes`] has.
-fn blocks_of(blocks: &[(Block, u32)], net: IpNet) -> Bits {
-    let around = blocks.iter().filter(|(block, _)| {
-        block.cidr.contains(&net) && !block.except.iter().any(|it| it.contains(&net))
-    });
-    around.map(|(_, number)| *number).collect()
-}
-
-fn prefixes(blocks: &[(Block, u32)]) -> BTreeSet<IpNet> {
-    let written = blocks
-        .iter()
-        .flat_map(|(block, _)| block.except.iter().chain([&block.cidr]));
+/// All addresses of a prefix are in them that no longer one has. The time is that of sorting, whatever the
+/// number of blocks.
+fn prefixes(blocks: &[(Block, u32)]) -> Vec<(IpNet, Bits)> {
+    // Blocks that begin at a prefix, and those that end there.
+    let mut changes: BTreeMap<IpNet, [Vec<u32>; 2]> = BTreeMap::new();
     let whole = [
         Ipv4Net::new(Ipv4Addr::UNSPECIFIED, 0).ok().map(IpNet::V4),
         Ipv6Net::new(Ipv6Addr::UNSPECIFIED, 0).ok().map(IpNet::V6),
     ];
-    written
-        .map(IpNet::trunc)
-        .chain(whole.into_iter().flatten())
-        .collect()
+    for net in whole.into_iter().flatten() {
+        changes.entry(net).or_default();
+    }
+    for (block, number) in blocks {
+        let [begin, _] = changes.entry(block.cidr.trunc()).or_default();
+        begin.push(*number);
+        for except in &block.except {
+            let [_, end] = changes.entry(except.trunc()).or_default();
+            end.push(*number);
+        }
+    }
+    // Those around a prefix, the longest last: they come before it.
+    let mut around: Vec<(IpNet, Bits)> = Vec::new();
+    let mut found = Vec::with_capacity(changes.len());
+    for (net, [begin, end]) in changes {
+        while around.pop_if(|(outer, _)| !outer.contains(&net)).is_some() {}
+        let mut bits = around
+            .last()
+            .map_or_else(Bits::default, |(_, bits)| bits.clone());
+        begin.into_iter().for_each(|number| bits.add(number));
+        end.into_iter().for_each(|number| bits.remove(number));
+        around.push((net, bits.clone()));
+        found.push((net, bits));
+    }
+    found
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ struct Stage<'a> {
 /// A rule for a member.
 struct Step<'a> {
     action: Action,
-    peers: Option<&'a [u32]>,
+    peers: Option<Bits>,
     /// The traffic that it is for, whatever the other end.
     traffic: Row,
     /// Names of ports that the other end gives numbers, in egress rules.
@@ -71,7 +71,7 @@ fn step<'a>(ground: &Ground<'_>, key: &SetKey, rule: &'a BodyRule) -> Step<'a> {
     }
     Step {
         action: rule.action,
-        peers: rule.peers.as_deref(),
+        peers: rule.peers.as_ref().map(|it| it.iter().copied().collect()),
         traffic,
         names,
     }
@@ -124,8 +124,8 @@ pub(super) fn row_of(
     (part, within): (&Part, &Bits),
 ) -> Row {
     answer(stages, |step, answer| {
-        let is = |peer: &u32| part.peers.has(*peer) || within.has(*peer);
-        if !step.peers.is_none_or(|peers| peers.iter().any(is)) {
+        let is = |peers: &Bits| peers.meets(&part.peers) || peers.meets(within);
+        if !step.peers.as_ref().is_none_or(is) {
             return;
         }
         let mut traffic = step.traffic;
