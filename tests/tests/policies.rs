@@ -5,6 +5,7 @@ mod policies {
 
     mod across;
     mod directions;
+    mod explain;
     mod live;
     mod restarts;
     mod sockets;

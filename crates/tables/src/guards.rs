@@ -18,6 +18,7 @@ use datapath::{DatapathError, GuardMaps};
 use locks::{Rank, Ranked};
 
 mod enforce;
+mod fill;
 mod numbers;
 mod written;
 

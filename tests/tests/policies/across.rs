@@ -13,13 +13,13 @@ const INGRESS: DropReason = DropReason::PolicyIngress;
 const EGRESS: DropReason = DropReason::PolicyEgress;
 
 /// Two nodes on one underlay, which tell each other their members.
-struct Two {
-    nodes: [Node; 2],
+pub(super) struct Two {
+    pub(super) nodes: [Node; 2],
     _fabric: Fabric,
     _shared: TempDir,
 }
 
-fn start(policies: &str, network: impl Fn(&str, u8) -> Network) -> Two {
+pub(super) fn start(policies: &str, network: impl Fn(&str, u8) -> Network) -> Two {
     let shared = tempfile::Builder::new()
         .prefix("podnet-test-shared-")
         .tempdir();
@@ -53,7 +53,7 @@ fn setup(
 }
 
 /// A network in tunnels, of which each node gives out its own half.
-fn in_tunnels(name: &str, number: u8) -> Network {
+pub(super) fn in_tunnels(name: &str, number: u8) -> Network {
     let subnets = ["10.62.0.0/24", "fd62::/64"];
     let (id, network) = match name {
         "routed" => (4001, Network::l3(name, &subnets)),
