@@ -28,9 +28,9 @@ pub use self::flow::{
 pub use self::fragment::{Fragment, FragmentKey};
 pub use self::judge::{CLASSES, Classes, OTHERS, ROW_WORDS, Row, RowKey, SetKey, UNKNOWN_ATOM};
 pub use self::pass::{End, Passage, To, pass};
-pub use self::sides::{arrive, depart};
+pub use self::sides::{ARP_MAX, arrive, depart};
 pub use self::tables::{BUDGETS, GuardTables, budget_of_address, take};
-pub use self::tuple::{Tuple, is_exempt};
+pub use self::tuple::{ND_MAX, Tuple, is_exempt};
 
 /// Middles of TCP connections may be taken for connections of either end.
 ///

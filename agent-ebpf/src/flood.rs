@@ -1,6 +1,7 @@
 //! Copying a frame to every other port of its network.
 
 use agent_common::flood::{FLOOD_CHUNKS, FLOOD_CLOSED};
+use agent_common::guard::{ARP_MAX, ND_MAX};
 use agent_common::map::JUMP_FLOOD;
 use agent_common::packet::{
     ETH_HLEN, ETH_P_ARP, ETH_P_IPV6, Frame as _, IPPROTO_ICMPV6, IPV6_HLEN, L3,
@@ -58,16 +59,17 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
 
 /// True for ARP and neighbour discovery, which ports get whatever their policies say.
 ///
+/// As of frames for one port: hosts send short ones, and a longer one carries something else.
 /// What a pod or an uplink may send of these was checked before.
 #[inline(always)]
 fn serves_the_link(skb: &Skb<'_>) -> bool {
     match skb.load::<2>(ETH_HLEN - 2).map(u16::from_be_bytes) {
-        Some(ETH_P_ARP) => true,
+        Some(ETH_P_ARP) => skb.length() <= ARP_MAX,
         Some(ETH_P_IPV6) => match skb.load::<2>(L3 + 6) {
-            Some([IPPROTO_ICMPV6, 255]) => {
-                let kind = skb.load::<1>(L3 + IPV6_HLEN);
-                matches!(kind, Some([133..=136]))
-            }
+            Some([IPPROTO_ICMPV6, 255]) => match skb.load::<1>(L3 + IPV6_HLEN) {
+                Some([133 | 135 | 136]) => skb.length() <= L3 + IPV6_HLEN + ND_MAX,
+                kind => matches!(kind, Some([134])),
+            },
             _ => false,
         },
         _ => false,

@@ -353,6 +353,9 @@ fn go_live(
         shaper: links.shaper,
         ..record
     };
+    // Before anybody may write it as live; and it has no connections that policies have to spare.
+    tables.admit(&added)?;
+    reached("add.judged");
     book.ledger().set_live(&added);
     tables.reconcile_port(&added)?;
     reached("add.live");

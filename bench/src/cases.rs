@@ -12,6 +12,7 @@ mod flows;
 mod latency;
 mod memif;
 mod packets;
+mod policies;
 mod remote;
 mod restart;
 mod scale;
@@ -105,7 +106,7 @@ pub struct Known {
 }
 
 /// Every case, in the order they are run: those that share their pods first.
-pub const CASES: [Known; 21] = [
+pub const CASES: [Known; 22] = [
     tcp::CASE,
     udp::CASE,
     latency::CASE,
@@ -124,6 +125,7 @@ pub const CASES: [Known; 21] = [
     sockets::CASE,
     steer::CASE,
     flows::CASE,
+    policies::CASE,
     memif::CASE,
     agent::CASE,
     restart::CASE,

@@ -1,11 +1,19 @@
 //! Test network policies in force at ports, with traffic of ordinary programs and of attackers.
 
 mod policies {
+    mod attacker;
     mod scene;
+    mod streams;
 
     mod across;
+    mod attacks;
+    mod crashes;
     mod directions;
     mod explain;
+    mod flows;
+    mod fragments;
+    mod groups;
+    mod links;
     mod live;
     mod restarts;
     mod sockets;

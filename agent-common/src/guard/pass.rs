@@ -119,9 +119,9 @@ pub fn pass<F: Frame + ?Sized, T: GuardTables>(
     fragment::ports(frame, network, packet, tables, tuple, fragment)?;
     let mut alone = to == To::Group;
     if related::is_error(packet, &passage.tuple) {
-        let from_router = from == End::Outside;
+        let ends = (from == End::Outside, &passage.sender, &passage.receiver);
         let (tuple, key) = (&mut passage.tuple, &mut passage.key);
-        if related::is_related(frame, network, packet, from_router, tables, tuple, key) {
+        if related::is_related(frame, network, packet, ends, tables, tuple, key) {
             return Ok(());
         }
         passage.tuple.start(packet);
@@ -239,9 +239,15 @@ const fn stamps(passage: &Passage, onward: bool) -> (u32, u32) {
         (&passage.receiver, &passage.sender)
     };
     (
-        if opener.egress != 0 { opener.stamp } else { 0 },
-        if other.ingress != 0 { other.stamp } else { 0 },
+        stamp_of(opener.egress, opener),
+        stamp_of(other.ingress, other),
     )
+}
+
+/// Stamp of an end for one of its sets; 0 without.
+#[inline(always)]
+pub(super) const fn stamp_of(set: u32, guard: &Guard) -> u32 {
+    if set != 0 { guard.stamp } else { 0 }
 }
 
 /// Judges a connection at both of its ends that have a set.

@@ -3,7 +3,9 @@
 //! An error quotes the packet that it is about (RFC 792, RFC 4443). It passes with the connection of that
 //! packet, if it goes to the end which sent it.
 
+use super::Guard;
 use super::flow::FlowKey;
+use super::pass::stamp_of;
 use super::tables::GuardTables;
 use super::tuple::{Tuple, has_ports, is_echo, is_icmp};
 use crate::addr::Ip16;
@@ -24,8 +26,10 @@ pub(super) const fn is_error(packet: &Packet, tuple: &Tuple) -> bool {
     }
 }
 
-/// Reports whether an error belongs to a connection that was let pass.
+/// Reports whether an error belongs to a connection that was let pass, and would be now.
 ///
+/// One that policies have changed for since its last packet has none until its next one is judged.
+/// `sender` and `receiver` are the sets of the error's ends.
 /// `from_router`: the sender may be between the ends. A port of this node is none of those: it is an end, and
 /// its errors are about packets that it got.
 #[inline(always)]
@@ -33,7 +37,7 @@ pub(super) fn is_related<F: Frame + ?Sized, T: GuardTables>(
     frame: &F,
     network: u32,
     packet: &Packet,
-    from_router: bool,
+    (from_router, sender, receiver): (bool, &Guard, &Guard),
     tables: &T,
     tuple: &mut Tuple,
     key: &mut FlowKey,
@@ -53,12 +57,27 @@ pub(super) fn is_related<F: Frame + ?Sized, T: GuardTables>(
     if !from_router && !tuple.destination.same(&packet.source) {
         return false;
     }
-    key.write(network, tuple);
+    let from_high = key.write(network, tuple);
     let Some(flow) = tables.flow(key) else {
         return false;
     };
     let words = flow.words();
-    words.is_alive(tuple.protocol, tables.now()) && words.flags & super::FLOW_DENIED == 0
+    if !words.is_alive(tuple.protocol, tables.now()) || words.flags & super::FLOW_DENIED != 0 {
+        return false;
+    }
+    // The end that gets the error has sent what is quoted.
+    let (of_receiver, of_sender) = if words.is_onward(from_high) {
+        (
+            words.egress == stamp_of(receiver.egress, receiver),
+            words.ingress == stamp_of(sender.ingress, sender),
+        )
+    } else {
+        (
+            words.ingress == stamp_of(receiver.ingress, receiver),
+            words.egress == stamp_of(sender.egress, sender),
+        )
+    };
+    of_receiver && (of_sender || from_router)
 }
 
 #[inline(always)]

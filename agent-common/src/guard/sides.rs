@@ -13,6 +13,9 @@ use crate::packet::{ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame};
 use crate::policy::{self, Act, Scratch};
 use crate::port::{PORT_ANY_IP, PORT_L3, PORT_OUTSIDE, Port};
 
+/// The longest frame of ARP, bytes: padded to the shortest that Ethernet has, and a tag.
+pub const ARP_MAX: usize = 64;
+
 /// Judges a frame of [`Passage::port`], of which it was decided what becomes of it.
 ///
 /// # Errors
@@ -39,7 +42,7 @@ pub fn depart<F: Frame + ?Sized, T: GuardTables>(
     };
     let ether_type = u16::from_be_bytes(scratch.start.field::<12, 2>());
     if !is_ip(ether_type) {
-        return other(ether_type, &passage.sender, &passage.receiver);
+        return other(frame, ether_type, &passage.sender, &passage.receiver);
     }
     let kind = if act == Act::Flood {
         To::Group
@@ -47,7 +50,6 @@ pub fn depart<F: Frame + ?Sized, T: GuardTables>(
         To::One
     };
     if passage.sender.egress != 0
-        && kind == To::One
         && is_stray(&passage.port, act, scratch, tables)
         && !is_exempt(frame, &scratch.packet)
     {
@@ -83,7 +85,7 @@ pub fn arrive<F: Frame + ?Sized, T: GuardTables>(
     }
     let ether_type = policy::read(frame, scratch)?;
     if !is_ip(ether_type) {
-        return other(ether_type, &passage.sender, &passage.receiver);
+        return other(frame, ether_type, &passage.sender, &passage.receiver);
     }
     let packet = &scratch.packet;
     pass(frame, network, (from, To::One), packet, tables, passage)
@@ -101,9 +103,16 @@ const fn is_ip(ether_type: u16) -> bool {
 }
 
 /// Drops what is neither IP nor ARP: no policy can name it.
+///
+/// So is ARP with something behind it, by which ports could talk that may not.
 #[inline(always)]
-fn other(ether_type: u16, sender: &Guard, receiver: &Guard) -> Result<(), DropReason> {
-    if ether_type == ETH_P_ARP {
+fn other<F: Frame + ?Sized>(
+    frame: &F,
+    ether_type: u16,
+    sender: &Guard,
+    receiver: &Guard,
+) -> Result<(), DropReason> {
+    if ether_type == ETH_P_ARP && frame.length() <= ARP_MAX {
         return Ok(());
     }
     if sender.egress != 0 {
@@ -117,11 +126,15 @@ fn other(ether_type: u16, sender: &Guard, receiver: &Guard) -> Result<(), DropRe
 
 /// True for an IP packet that goes to another station than the one with its destination address.
 ///
-/// A policy that allows an address allows the port which has it, and no other that would take its packets.
+/// A policy that allows an address allows the port which has it, and no other that would take its packets. A frame
+/// for all may have the address of a group only.
 #[inline(always)]
 fn is_stray<T: GuardTables>(port: &Port, act: Act, scratch: &Scratch, tables: &T) -> bool {
     if port.flags & (PORT_L3 | PORT_ANY_IP | PORT_OUTSIDE) != 0 {
         return false;
+    }
+    if matches!(act, Act::Flood) {
+        return !scratch.packet.destination.is_group();
     }
     let station = match act {
         Act::Moved => scratch.to.mac,

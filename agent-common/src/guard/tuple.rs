@@ -21,6 +21,11 @@ pub(super) const RST: u8 = 0x04;
 /// ACK flag of TCP.
 pub(super) const ACK: u8 = 0x10;
 
+/// The longest neighbour discovery of a host, bytes.
+///
+/// A solicitation with the address of its link, a nonce (RFC 7527) and a padded trailer.
+pub const ND_MAX: usize = 24 + 8 + 8 + 8;
+
 /// Ends of a packet.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,14 +136,20 @@ pub(super) const fn is_echo(protocol: u8, kind: u8) -> bool {
 
 /// True for neighbour discovery, which no policy is asked about.
 ///
-/// A network is dead without it. Its messages have been checked: they speak for their sender only.
+/// A network is dead without it. Its messages have been checked: they speak for their sender only. Hosts send
+/// short ones; a longer one carries something else.
 #[inline(always)]
 pub fn is_exempt<F: Frame + ?Sized>(frame: &F, packet: &Packet) -> bool {
-    if packet.protocol != IPPROTO_ICMPV6 || packet.fragment || packet.hops != 255 {
+    if !matches!(packet.family, Family::V6)
+        || packet.protocol != IPPROTO_ICMPV6
+        || packet.fragment
+        || packet.hops != 255
+    {
         return false;
     }
     match frame.load::<1>(packet.payload as usize) {
-        Some([kind]) => matches!(kind, 133..=136),
-        None => false,
+        Some([133 | 135 | 136]) => frame.length() <= packet.payload as usize + ND_MAX,
+        Some([134]) => true,
+        _ => false,
     }
 }

@@ -168,6 +168,12 @@ pub trait Tables: Send + Sync + 'static {
     /// When the kernel refuses, or a table is full: the port must not be made.
     fn prepare(&self, record: &Attachment) -> Result<(), DatapathError>;
 
+    /// Has a port judged by its policies, which is not live yet.
+    ///
+    /// # Errors
+    /// When they cannot be in force: the port must not be live.
+    fn admit(&self, record: &Attachment) -> Result<(), DatapathError>;
+
     /// [`Reconciler::reconcile_port`].
     ///
     /// # Errors

@@ -29,6 +29,10 @@ impl Tables for Judged {
         self.guards.admit(record)
     }
 
+    fn admit(&self, record: &Attachment) -> Result<(), DatapathError> {
+        self.guards.admit(record)
+    }
+
     fn reconcile_port(&self, record: &Attachment) -> Result<(), DatapathError> {
         let key = &record.key;
         let is_live = {

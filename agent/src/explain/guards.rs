@@ -186,7 +186,7 @@ pub(super) enum Kind {
     Judged,
     /// ARP or neighbour discovery, which always pass.
     Exempt,
-    /// Neither IP nor ARP: no policy can name it.
+    /// Neither IP nor ARP as hosts send it: no policy can name it.
     Other,
 }
 
@@ -397,7 +397,7 @@ impl Way<'_> {
     fn kind(&self, packet: &Packet) -> Kind {
         let ether_type = self.frame.get(12..14);
         let is = |number: u16| ether_type == Some(&number.to_be_bytes());
-        if is(ETH_P_ARP) {
+        if is(ETH_P_ARP) && self.frame.len() <= guard::ARP_MAX {
             return Kind::Exempt;
         }
         if !is(ETH_P_IP) && !is(ETH_P_IPV6) {

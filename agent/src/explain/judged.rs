@@ -32,7 +32,7 @@ impl Scene<'_> {
             }
             Kind::Other => {
                 if judged.has_sets() {
-                    let found = "neither IP nor ARP, which no policy can name";
+                    let found = "neither IP nor ARP as hosts send it: no policy can name it";
                     let verdict = match judged.verdict {
                         Ok(()) => "pass".to_owned(),
                         Err(reason) => format!("drop {reason}: the port is isolated"),
@@ -125,7 +125,7 @@ impl Scene<'_> {
             && end.verdict.is_ok()
             && end.direction == Direction::Egress
         {
-            let found = format!("{} is not at that MAC address", end.other);
+            let found = format!("{} is not at this MAC address", end.other);
             story.step("ENDPOINTS", found, format!("drop {reason}"));
         }
         true

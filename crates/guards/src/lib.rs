@@ -172,6 +172,8 @@ impl Guards {
     fn settle(&self, complete: bool) -> Result<Option<Instant>, DatapathError> {
         let guards = self.inputs.tables.guards();
         if complete {
+            // No port is admitted meanwhile: it would be in the maps, and not yet among the known.
+            let _state = self.state.lock();
             let known: BTreeSet<u16> = {
                 let ledger = self.inputs.book.ledger();
                 ledger.entries().map(|it| it.record.port_id).collect()

@@ -16,6 +16,7 @@ use agent_common::guard::{Classes, GUARD_ADOPT, Guard, OTHERS, Row, UNKNOWN_ATOM
 use book::Book;
 use datapath::{DatapathError, GuardMaps};
 use locks::{Rank, Ranked};
+use telemetry::failpoint::reached;
 
 mod enforce;
 mod fill;
@@ -199,7 +200,11 @@ impl Guards {
         let inner = &mut *inner;
         for port in ports {
             if wanted.is_none_or(|wanted| !wanted.ports.contains_key(port)) {
-                inner.maps.guards.remove(&u32::from(*port))?;
+                // Its number may be that of a port of another network by now.
+                let mut others = inner.networks.iter().filter(|(id, _)| **id != network);
+                if !others.any(|(_, other)| other.ports.contains_key(port)) {
+                    inner.maps.guards.remove(&u32::from(*port))?;
+                }
                 if let Some(network) = inner.networks.get_mut(&network) {
                     network.ports.remove(port);
                     network.adopts.remove(port);
@@ -324,6 +329,7 @@ impl Inner {
             None => (BTreeMap::new(), BTreeMap::new()),
         };
         let maps = &mut self.maps;
+        let mut replaced = None;
         let (generation, changed) = match before {
             Some(before) if written::extends(wanted, &before.content) => {
                 let generation = before.generation;
@@ -331,15 +337,13 @@ impl Inner {
                 (generation, changed)
             }
             before => {
+                replaced = before.map(|before| before.generation);
                 let generation = numbers.generation();
                 written::write(maps, generation, wanted)?;
-                if let Some(before) = before {
-                    self.retired.push((Instant::now(), before.generation));
-                }
                 (generation, true)
             }
         };
-        let stamp = numbers.stamp();
+        reached("guards.written");
         let mut ports = BTreeMap::new();
         let now = Instant::now();
         for (port, sets) in &wanted.ports {
@@ -356,11 +360,12 @@ impl Inner {
                 generation,
                 egress: written::set_number(sets.egress),
                 ingress: written::set_number(sets.ingress),
-                stamp: old.map_or(stamp, |old| old.stamp),
+                stamp: old.map_or(0, |old| old.stamp),
                 flags: if adopting { GUARD_ADOPT } else { 0 },
             };
             if changed || old != Some(guard) {
-                guard.stamp = stamp;
+                // No two ports have one: by it a flow knows which ports have let it pass.
+                guard.stamp = numbers.stamp();
                 self.maps.guards.insert(u32::from(*port), guard)?;
             }
             ports.insert(*port, guard);
@@ -369,6 +374,10 @@ impl Inner {
             guarded: wanted.ports.keys().copied().collect(),
             closed: closed(wanted),
         };
+        reached("guards.flipped");
+        // Only now no port uses it; after an error some do.
+        self.retired
+            .extend(replaced.map(|generation| (Instant::now(), generation)));
         let content = Arc::clone(wanted);
         let now = Network {
             generation,

@@ -7,10 +7,11 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The points at which it can die, in the order an attachment meets them.
-pub const POINTS: [&str; 24] = [
+pub const POINTS: [&str; 28] = [
     "add.reserved",
     "add.placed",
     "add.recorded",
+    "add.judged",
     "add.live",
     "add.saved",
     "add.committed",
@@ -32,6 +33,9 @@ pub const POINTS: [&str; 24] = [
     "limit.recorded",
     "limit.queued",
     "limit.drained",
+    "guards.written",
+    "guards.flipped",
+    "guards.marked",
 ];
 
 static CRASH_AT: OnceLock<String> = OnceLock::new();

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use agent_common::addr::MacAddr;
 
-pub use self::ipv4::{IPV4_DF, IPV4_MF, Ipv4, icmp_echo, udp4};
+pub use self::ipv4::{IPV4_DF, IPV4_MF, Ipv4, icmp_echo, tcp4, udp4};
 pub use self::ipv6::{
     Ipv6, echo6, extension, fragment_header, icmp6, nd_option, neighbour_advertisement,
-    neighbour_solicitation, redirect, router_advertisement, udp6,
+    neighbour_solicitation, redirect, router_advertisement, tcp6, udp6,
 };
 
 pub use self::reflect::{has_udp_checksum, reflect};
@@ -150,5 +150,17 @@ fn udp(pseudo: &[u8], ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     out.extend(payload);
     let sum = checksum(&[pseudo, &out]);
     out[6..8].copy_from_slice(&sum);
+    out
+}
+
+/// A segment of TCP without options; the checksum counts the pseudo header.
+fn tcp(pseudo: &[u8], ports: (u16, u16), flags: u8, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(20 + payload.len());
+    out.extend(ports.0.to_be_bytes());
+    out.extend(ports.1.to_be_bytes());
+    out.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 0x20, 0, 0, 0, 0, 0]);
+    out.extend(payload);
+    let sum = checksum(&[pseudo, &out]);
+    out[16..18].copy_from_slice(&sum);
     out
 }

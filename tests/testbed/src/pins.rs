@@ -1,4 +1,4 @@
-//! Damage to the maps that an agent has pinned, behind its back.
+//! Count and damage entries of maps that an agent has pinned, behind its back.
 
 use std::fs;
 
@@ -32,6 +32,26 @@ pub fn clear<const K: usize, const V: usize>(node: &Node, map: &str) {
     for key in keys {
         map.remove(&key).expect("the entry was there");
     }
+}
+
+/// Writes an entry of `K` and `V` bytes into a pinned map.
+///
+/// # Panics
+/// If there is no such map, or no room.
+#[track_caller]
+pub fn insert<const K: usize, const V: usize>(node: &Node, map: &str, entry: ([u8; K], [u8; V])) {
+    let mut map: Pinned<K, V> = open(node, map);
+    map.insert(entry.0, entry.1, 0).expect("room");
+}
+
+/// Counts the entries of `K` and `V` bytes in a pinned map.
+///
+/// # Panics
+/// If there is no such map.
+#[track_caller]
+pub fn count<const K: usize, const V: usize>(node: &Node, map: &str) -> usize {
+    let map: Pinned<K, V> = open(node, map);
+    map.keys().flatten().count()
 }
 
 #[track_caller]

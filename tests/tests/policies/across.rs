@@ -19,14 +19,29 @@ pub(super) struct Two {
     _shared: TempDir,
 }
 
-pub(super) fn start(policies: &str, network: impl Fn(&str, u8) -> Network) -> Two {
+/// Where nodes are: on one segment, or on links between which the fabric routes.
+pub(super) type Underlay = (fn() -> Fabric, fn(u8) -> IpAddr);
+
+pub(super) const SEGMENT: Underlay = (Fabric::segment, |number| {
+    let [address, _] = Fabric::on_segment(number);
+    address
+});
+pub(super) const ROUTED: Underlay = (Fabric::create, Fabric::v4);
+
+/// Starts them with these policies and networks.
+pub(super) fn start(
+    (fabric, vtep): Underlay,
+    policies: &str,
+    network: impl Fn(&str, u8) -> Network,
+) -> Two {
     let shared = tempfile::Builder::new()
         .prefix("podnet-test-shared-")
         .tempdir();
     let shared = shared.expect("a directory for the nodes");
-    let fabric = Fabric::create();
+    let fabric = fabric();
     let nodes = [1, 2].map(|number| {
-        let setup = setup(number, shared.path(), policies, &network);
+        let place = (vtep(number), shared.path());
+        let setup = setup(number, place, policies, &network);
         Node::start_on(setup, fabric.host(number))
     });
     Two {
@@ -38,11 +53,11 @@ pub(super) fn start(policies: &str, network: impl Fn(&str, u8) -> Network) -> Tw
 
 fn setup(
     number: u8,
-    shared: &Path,
+    (vtep, shared): (IpAddr, &Path),
     policies: &str,
     network: &impl Fn(&str, u8) -> Network,
 ) -> Setup {
-    let vtep = Fabric::v4(number).to_string();
+    let vtep = vtep.to_string();
     let shared = shared.to_str().expect("a path in UTF-8");
     Setup::empty()
         .named(&format!("node-{number}"))
@@ -71,10 +86,13 @@ fn meet(a: &Port, b: &Port, number: u16) {
 
 #[test]
 fn what_a_tunnel_brings_is_judged_by_labels_of_the_other_node_s_pods() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     for network in ["routed", "switched"] {
         let rule = "ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], \
                     ports: [{protocol: UDP, port: 80}, {protocol: TCP}]}]";
-        let two = start(&policy("db", network, "db", rule), in_tunnels);
+        let two = start(ROUTED, &policy("db", network, "db", rule), in_tunnels);
         let [one, other] = &two.nodes;
         let (_db, db) = app(one, "db", network);
         let (_web, web) = app(other, "web", network);
@@ -92,9 +110,12 @@ fn what_a_tunnel_brings_is_judged_by_labels_of_the_other_node_s_pods() {
 
 #[test]
 fn what_a_pod_sends_to_another_node_is_judged_at_its_own() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let rule = "policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: db}}}], \
                 ports: [{protocol: UDP, port: 80}]}]";
-    let two = start(&policy("web", "routed", "web", rule), in_tunnels);
+    let two = start(ROUTED, &policy("web", "routed", "web", rule), in_tunnels);
     let [one, other] = &two.nodes;
     let (_db, db) = app(one, "db", "routed");
     let (_third, third) = app(one, "third", "routed");
@@ -107,6 +128,9 @@ fn what_a_pod_sends_to_another_node_is_judged_at_its_own() {
 
 #[test]
 fn what_a_segment_brings_is_judged() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let network = |name: &str, number: u8| {
         let vlan = if name == "routed" { 61 } else { 62 };
         let network = Network {
@@ -117,7 +141,7 @@ fn what_a_segment_brings_is_judged() {
     };
     let rule = "ingress: [{from: [{ipBlock: {cidr: 10.62.0.128/25}}], ports: [{protocol: UDP, port: 80}]}]";
     for name in ["switched", "routed"] {
-        let two = start(&policy("db", name, "db", rule), network);
+        let two = start(SEGMENT, &policy("db", name, "db", rule), network);
         let [one, other] = &two.nodes;
         let (_db, db) = app(one, "db", name);
         let (_web, web) = app(other, "web", name);

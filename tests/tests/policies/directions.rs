@@ -11,6 +11,9 @@ const EGRESS: DropReason = DropReason::PolicyEgress;
 
 #[test]
 fn a_port_gets_what_a_rule_allows_and_nothing_else_a_np_02() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     for network in ["routed", "switched"] {
         let rule = "ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], \
                     ports: [{protocol: UDP, port: 80}, {protocol: UDP, port: 1000, endPort: 2000}]}]";
@@ -34,6 +37,9 @@ fn a_port_gets_what_a_rule_allows_and_nothing_else_a_np_02() {
 
 #[test]
 fn a_port_sends_what_a_rule_allows_and_nothing_else_a_np_03() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     for network in ["routed", "switched"] {
         let rule = "policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: db}}}], \
                     ports: [{protocol: UDP, port: 80}]}]";
@@ -50,6 +56,9 @@ fn a_port_sends_what_a_rule_allows_and_nothing_else_a_np_03() {
 
 #[test]
 fn a_policy_without_rules_isolates_a_np_11() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let both = "policyTypes: [Ingress, Egress]";
     let node = Node::start(setup().file("a.yaml", &policy("none", "routed", "db", both)));
     let (_db, db) = app(&node, "db", "routed");
@@ -69,6 +78,9 @@ fn a_policy_without_rules_isolates_a_np_11() {
 
 #[test]
 fn namespaces_are_selected_by_their_labels_a_np_14() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let rule = "ingress: [{from: [{namespaceSelector: {matchLabels: {team: red}}}]}]";
     let text = format!(
         "{}---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: one, labels: {{team: red}}}}\n---\n\
@@ -85,6 +97,9 @@ fn namespaces_are_selected_by_their_labels_a_np_14() {
 
 #[test]
 fn blocks_match_pods_too_and_except_is_no_deny_a_np_30() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let rule = "ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.61.0.0/28]}}, \
                 {ipBlock: {cidr: '::/0', except: ['fd61::/124']}}]}, \
                 {from: [{podSelector: {matchLabels: {app: friend}}}]}]";
@@ -111,6 +126,9 @@ fn blocks_match_pods_too_and_except_is_no_deny_a_np_30() {
 
 #[test]
 fn a_policy_of_the_cluster_denies_before_others_accept_a_cnp_01() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let accept = policy("db", "routed", "db", "ingress: [{}]");
     let deny = "---\napiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\n\
                 metadata: {name: first, annotations: {podnet.dev/networks: routed}}\n\
@@ -128,6 +146,9 @@ fn a_policy_of_the_cluster_denies_before_others_accept_a_cnp_01() {
 
 #[test]
 fn a_multi_network_policy_is_for_the_networks_of_its_definitions_a_mnp_02() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let text = "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\n\
                 metadata: {name: routed, namespace: default}\nspec: {}\n---\n\
                 apiVersion: k8s.cni.cncf.io/v1beta1\nkind: MultiNetworkPolicy\n\

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use agent_common::drop::DropReason;
 use testbed::{Network, Node, pins};
 
-use super::across::{in_tunnels, start};
+use super::across::{ROUTED, SEGMENT, in_tunnels, start};
 use super::scene::{answers, app, becomes, connect, denied, policy, setup, socket};
 
 const INGRESS: DropReason = DropReason::PolicyIngress;
@@ -143,19 +143,21 @@ fn what_comes_from_another_node_is_told_as_it_is_judged_a_np_03() {
     let rule = "ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], \
                 ports: [{protocol: UDP, port: 80}, {protocol: TCP, port: 5000}]}]";
     for segments in [false, true] {
-        let network = if segments { tagged } else { in_tunnels };
+        let (underlay, network): (_, fn(&str, u8) -> Network) = if segments {
+            (SEGMENT, tagged)
+        } else {
+            (ROUTED, in_tunnels)
+        };
         let rule = if segments {
             "ingress: [{from: [{ipBlock: {cidr: 10.62.0.128/25}}], ports: [{protocol: UDP, port: 80}]}]"
         } else {
             rule
         };
-        let two = start(&policy("db", "switched", "db", rule), network);
+        let two = start(underlay, &policy("db", "switched", "db", rule), network);
         let [one, other] = &two.nodes;
         let (_db, db) = app(one, "db", "switched");
         let (_web, web) = app(other, "web", "switched");
-        if !segments {
-            becomes(&web, &db, 80, true);
-        }
+        becomes(&web, &db, 80, true);
         let from = format!("switched/{}", web.v4());
         let told = one.explain(&from, "db", &["--proto", "udp:80"]);
         told.assert_is("delivered", "");

@@ -10,6 +10,9 @@ use super::scene::{answers, app, attach, becomes, connect, policy, setup};
 
 #[test]
 fn a_policy_that_comes_goes_and_changes_is_obeyed() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let node = Node::start(setup());
     let (_web, web) = app(&node, "web", "routed");
     let (_db, db) = app(&node, "db", "routed");
@@ -29,6 +32,9 @@ fn a_policy_that_comes_goes_and_changes_is_obeyed() {
 
 #[test]
 fn a_policy_that_changes_cuts_connections_that_it_does_not_allow() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let node = Node::start(setup());
     let (_web, web) = app(&node, "web", "routed");
     let (_db, db) = app(&node, "db", "routed");
@@ -72,6 +78,9 @@ fn a_policy_that_changes_cuts_connections_that_it_does_not_allow() {
 
 #[test]
 fn a_download_goes_on_when_the_first_policy_of_its_port_comes_f_22() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let node = Node::start(setup());
     let (_web, web) = app(&node, "web", "routed");
     let (_db, db) = app(&node, "db", "routed");
@@ -87,6 +96,9 @@ fn a_download_goes_on_when_the_first_policy_of_its_port_comes_f_22() {
 
 #[test]
 fn a_pod_that_comes_later_is_known_to_policies_of_others() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let rule = "ingress: [{from: [{podSelector: {matchLabels: {app: late}}}]}]";
     let node = Node::start(setup().file("a.yaml", &policy("db", "routed", "db", rule)));
     let (_db, db) = app(&node, "db", "routed");

@@ -9,6 +9,9 @@ use super::scene::{answers, app, becomes, connect, denied, policy, setup};
 
 #[test]
 fn policies_stay_in_force_while_the_agent_is_away_and_when_it_is_back() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let rule = "ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]}]";
     let node = Node::start(setup().file("a.yaml", &policy("db", "routed", "db", rule)));
     let (_web, web) = app(&node, "web", "routed");
@@ -31,6 +34,9 @@ fn policies_stay_in_force_while_the_agent_is_away_and_when_it_is_back() {
 
 #[test]
 fn a_port_id_that_is_used_again_has_no_policy_of_before() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let node = Node::start(setup().file(
         "a.yaml",
         &policy("db", "routed", "db", "policyTypes: [Ingress, Egress]"),

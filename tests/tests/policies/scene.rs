@@ -65,8 +65,15 @@ pub(crate) fn families(a: &Port, b: &Port) -> [(IpAddr, IpAddr); 2] {
 
 /// A UDP socket of a pod on this port.
 pub(crate) fn socket(port: &Port, at: SocketAddr) -> UdpSocket {
-    let socket = port.netns.run_in(|| UdpSocket::bind(at));
-    let socket = socket.expect("a namespace").expect("a UDP socket");
+    let bind = || {
+        let bound = port.netns.run_in(|| UdpSocket::bind(at));
+        match bound.expect("a namespace") {
+            // A program that another test starts has the last one's until it is executed.
+            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+            bound => Some(bound.expect("a UDP socket")),
+        }
+    };
+    let socket = wait::until("the address to be free", bind);
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     socket
 }

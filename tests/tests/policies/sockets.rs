@@ -36,6 +36,9 @@ fn attach<'a>(node: &'a Node, app: &str, network: &str, kind: &str) -> (Pod<'a>,
 
 #[test]
 fn a_guarded_memif_port_is_judged_whoever_sends_to_it() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     for network in ["routed", "switched"] {
         let rule = "ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], \
                     ports: [{protocol: UDP, port: 80}]}]";
@@ -57,6 +60,9 @@ fn a_guarded_memif_port_is_judged_whoever_sends_to_it() {
 
 #[test]
 fn a_memif_port_s_first_policy_takes_it_off_the_fast_path_and_the_last_one_puts_it_back() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let node = Node::start(with_sockets());
     let (_db, db) = attach(&node, "db", "routed", "memif");
     let (_web, web) = attach(&node, "web", "routed", "memif");
@@ -72,6 +78,9 @@ fn a_memif_port_s_first_policy_takes_it_off_the_fast_path_and_the_last_one_puts_
 
 #[test]
 fn a_memif_port_sends_what_its_policy_allows() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     let rule = "policyTypes: [Egress], egress: [{ports: [{protocol: UDP, port: 80}]}]";
     let node = Node::start(with_sockets().file("a.yaml", &policy("web", "routed", "web", rule)));
     let (_db, db) = attach(&node, "db", "routed", "memif");
@@ -83,6 +92,9 @@ fn a_memif_port_sends_what_its_policy_allows() {
 
 #[test]
 fn a_guarded_port_of_af_xdp_is_judged() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
     for network in ["routed", "switched"] {
         let rule =
             "policyTypes: [Ingress, Egress], ingress: [{ports: [{protocol: UDP, port: 80}]}]";

@@ -33,8 +33,11 @@ fn a_frame_for_all_is_judged_by_the_sender_s_set() {
     assert_eq!(send(&World::new()), Ok(()));
     assert_eq!(send(&World::new().with(A, WEB, 0)), denied);
     assert_eq!(send(&World::new().with(A, ALL, NOTHING)), Ok(()));
-    // It opens no connection.
+    // One with the address of a pod would be for all others, too.
+    let one = udp((A, 40_000), (B, 80));
     let world = World::new().with(A, ALL, NOTHING);
+    assert_eq!(on_l2(&world, A, Act::Flood, B, 0, &one), denied);
+    // It opens no connection.
     assert_eq!(send(&world), Ok(()));
     assert!(world.opened.borrow().is_empty());
 }
@@ -48,6 +51,7 @@ fn arp_always_passes_and_other_protocols_not_where_a_policy_speaks() {
         frame
     };
     let (arp, other) = (frame(0x0806), frame(0x88b5));
+    let long = [arp.as_slice(), &[0; 5]].concat();
     let sender = World::new().with(A, ALL, 0);
     let receiver = World::new().with(B, 0, ALL);
     for world in [&sender, &receiver] {
@@ -59,6 +63,9 @@ fn arp_always_passes_and_other_protocols_not_where_a_policy_speaks() {
     assert_eq!(on_l2(&sender, A, Act::Flood, B, 0, &other), egress);
     assert_eq!(on_l2(&receiver, A, Act::Switch, B, 0, &other), ingress);
     assert_eq!(on_l2(&World::new(), A, Act::Switch, B, 0, &other), Ok(()));
+    // ARP with something behind it.
+    assert_eq!(on_l2(&sender, A, Act::Switch, B, 0, &long), egress);
+    assert_eq!(on_l2(&receiver, A, Act::Switch, B, 0, &long), ingress);
 }
 
 #[test]
@@ -84,6 +91,8 @@ fn neighbour_discovery_always_passes_a_mnp_10() {
         assert_eq!(on_l2(&world, A, Act::Flood, B, 0, &nd(kind, 255)), Ok(()));
     }
     let denied = Err(DropReason::PolicyEgress);
+    let long = [nd(136, 255).as_slice(), &[0; 25]].concat();
+    assert_eq!(on_l2(&world, A, Act::Flood, B, 0, &long), denied);
     assert_eq!(on_l2(&world, A, Act::Flood, B, 0, &nd(135, 64)), denied);
     assert_eq!(on_l2(&world, A, Act::Flood, B, 0, &nd(128, 255)), denied);
 }

@@ -86,3 +86,30 @@ fn an_error_about_a_connection_that_was_cut_does_not_pass() {
     assert_eq!(world.send(A, B, &on), Err(DropReason::PolicyEgress));
     assert_eq!(world.send(B, A, &error(B, A, 3, &sent)), DENIED);
 }
+
+#[test]
+fn an_error_about_a_connection_waits_until_that_is_judged_by_new_policies() {
+    let mut world = World::new().with(A, WEB, NOTHING).with(B, NOTHING, WEB);
+    let sent = tcp((A, 40_000), (B, 80), SYN);
+    assert_eq!(world.send(A, B, &sent), Ok(()));
+    let told = error(B, A, 3, &sent);
+    assert_eq!(world.send(B, A, &told), Ok(()));
+    // Nothing of the connection has passed since: whether it still may is not known.
+    world.set(B, NOTHING, WEB);
+    assert!(world.send(B, A, &told).is_err());
+    let on = tcp((A, 40_000), (B, 80), ACK);
+    assert_eq!(world.send(A, B, &on), Ok(()));
+    assert_eq!(world.send(B, A, &told), Ok(()));
+    world.set(A, WEB, NOTHING);
+    assert!(world.send(B, A, &told).is_err());
+}
+
+#[test]
+fn icmpv6_in_ipv4_is_no_neighbour_discovery() {
+    let mut world = World::new().with(B, 0, WEB);
+    for kind in 133..=136 {
+        let mut frame = ipv4(A, B, 58, (1, 0), &[kind, 0, 0, 0, 0, 0, 0, 0]);
+        frame[14 + 8] = 255;
+        assert_eq!(world.send(A, B, &frame), DENIED, "{kind}");
+    }
+}

@@ -397,6 +397,10 @@ impl Tables for FakeTables {
         self.0.call("tables.reset", |_| ()).map_err(no_tables)
     }
 
+    fn admit(&self, _: &Attachment) -> Result<(), DatapathError> {
+        self.0.call("tables.admit", |_| ()).map_err(no_tables)
+    }
+
     /// As the real ones, writes no other attachment.
     fn reconcile_port(&self, record: &Attachment) -> Result<(), DatapathError> {
         let live = {

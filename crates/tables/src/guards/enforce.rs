@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datapath::DatapathError;
+use telemetry::failpoint::reached;
 
 use super::{Guarded, Guards, Marks};
 use crate::Reconciler;
@@ -31,16 +32,27 @@ impl Reconciler {
         };
         let now = marks.clone();
         let before = self.surroundings.set_marks(network, marks);
-        // The entries of a port that is not live yet are written later.
+        // The entries of a port that is not live yet are written later, with these marks.
+        let live: BTreeSet<u16> = {
+            let ledger = self.book.ledger();
+            ledger.live_on(network).map(|it| it.port_id).collect()
+        };
         let of = |marks: &Marks| {
             let among = |ports: &BTreeSet<u16>| -> BTreeSet<u16> {
-                ports.intersection(live).copied().collect()
+                ports.intersection(&live).copied().collect()
             };
             let is_any = !marks.guarded.is_empty();
             (is_any, among(&marks.guarded), among(&marks.closed))
         };
+        if of(&before) != of(&now)
+            && let Err(error) = self.reconcile(network)
+        {
+            // The next call has it to do again.
+            self.surroundings.set_marks(network, (*before).clone());
+            return Err(error);
+        }
         if of(&before) != of(&now) {
-            self.reconcile(network)?;
+            reached("guards.marked");
         }
         let mut gone = self.guards.ports_of(network);
         gone.extend(before.guarded.iter().copied());

@@ -33,9 +33,13 @@ impl Numbers {
         self.generation - 1
     }
 
+    /// The next stamp, never 0.
+    ///
+    /// They begin anew after 4 billion: no flow lives long enough to have an old one.
     pub(super) fn stamp(&mut self) -> u32 {
-        self.stamp += 1;
-        self.stamp - 1
+        let stamp = self.stamp.max(1);
+        self.stamp = stamp.wrapping_add(1);
+        stamp
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::{checksum, length16, udp};
+use super::{checksum, length16, tcp, udp};
 
 /// "Don't fragment".
 pub const IPV4_DF: u16 = 0x4000;
@@ -66,6 +66,16 @@ pub fn udp4(from: Ipv4Addr, to: Ipv4Addr, ports: (u16, u16), payload: &[u8]) -> 
     pseudo.extend([0, 17]);
     pseudo.extend(length16(8 + payload.len()));
     Ipv4::new(from, to, 17).packet(&udp(&pseudo, ports, payload))
+}
+
+/// A segment of TCP with these flags.
+pub fn tcp4(from: Ipv4Addr, to: Ipv4Addr, ports: (u16, u16), flags: u8, payload: &[u8]) -> Vec<u8> {
+    let mut pseudo = Vec::new();
+    pseudo.extend(from.octets());
+    pseudo.extend(to.octets());
+    pseudo.extend([0, 6]);
+    pseudo.extend(length16(20 + payload.len()));
+    Ipv4::new(from, to, 6).packet(&tcp(&pseudo, ports, flags, payload))
 }
 
 /// An echo request (RFC 792).

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use agent_common::addr::MacAddr;
 
-use super::{checksum, length16, udp};
+use super::{checksum, length16, tcp, udp};
 
 /// An IPv6 header to be filled in.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +56,12 @@ fn pseudo(from: Ipv6Addr, to: Ipv6Addr, next_header: u8, length: usize) -> Vec<u
 pub fn udp6(from: Ipv6Addr, to: Ipv6Addr, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     let pseudo = pseudo(from, to, 17, 8 + payload.len());
     Ipv6::new(from, to, 17).packet(&udp(&pseudo, ports, payload))
+}
+
+/// A segment of TCP with these flags.
+pub fn tcp6(from: Ipv6Addr, to: Ipv6Addr, ports: (u16, u16), flags: u8, payload: &[u8]) -> Vec<u8> {
+    let pseudo = pseudo(from, to, 6, 20 + payload.len());
+    Ipv6::new(from, to, 6).packet(&tcp(&pseudo, ports, flags, payload))
 }
 
 /// An ICMPv6 message (RFC 4443): type, code, and what follows the checksum.

@@ -46,6 +46,14 @@ impl Node {
         self.wait_ready();
     }
 
+    /// Starts an agent that aborts at a point, and does not wait for it.
+    ///
+    /// # Panics
+    /// If one is running already.
+    pub fn launch_agent_to_crash_at(&self, point: &str) {
+        self.spawn_agent(&[], &[("PODNET_CRASH_AT", point)]);
+    }
+
     /// Starts the agent and does not wait for it.
     ///
     /// # Panics
