@@ -50,7 +50,7 @@ pub fn decide_in<F: Frame + ?Sized, T: Tables>(
 /// # Errors
 /// `Truncated`, `Malformed`, `Ipv6Headers`.
 #[inline(always)]
-pub(crate) fn read<F: Frame + ?Sized>(frame: &F, scratch: &mut Scratch) -> Result<u16, DropReason> {
+pub fn read<F: Frame + ?Sized>(frame: &F, scratch: &mut Scratch) -> Result<u16, DropReason> {
     let read = |scratch: &mut Scratch| {
         scratch.partial = frame.partial();
         let ether_type = parse::ethernet(frame, scratch)?;

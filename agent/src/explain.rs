@@ -5,7 +5,7 @@
 //! The frame is built as the pod's kernel would send it, and decided about by the policy that the
 //! programs run, [`agent_common::policy::decide`], over the maps as they are in the kernel: nothing of
 //! what this agent believes to be in them takes part. Where its records say something else, that is
-//! told beside it. Nothing is sent, and no counter moves.
+//! told beside it. Nothing is sent, no counter moves, and no connection is kept.
 
 mod address;
 mod advice;
@@ -14,8 +14,10 @@ mod carry_out;
 mod depart;
 mod directory;
 mod frame;
+mod guards;
 mod here;
 mod incoming;
+mod judged;
 mod question;
 mod report;
 mod scene;

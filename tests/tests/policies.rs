@@ -9,6 +9,7 @@ mod policies {
     mod attacks;
     mod crashes;
     mod directions;
+    mod explain;
     mod flows;
     mod fragments;
     mod groups;

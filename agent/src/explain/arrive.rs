@@ -6,6 +6,7 @@ use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::arrival::{Arrival, Origin};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::ENDPOINT_SOCKET;
+use agent_common::guard::End;
 use agent_common::network::NETWORK_L3;
 use reach::overlay::DEVICE;
 use serde_json::json;
@@ -14,6 +15,7 @@ use super::address::{self, Ends};
 use super::depart::{build, mode};
 use super::directory::{Found, Member};
 use super::frame::{self, Macs};
+use super::guards;
 use super::question::{Address, Proto};
 use super::report::{Outcome, Report, Shown, Story, Verdict};
 use super::scene::Scene;
@@ -218,6 +220,11 @@ async fn run(
         Arrival::Deliver(endpoint) => {
             let found = format!("the sender is {peer}'s to speak for");
             story.step("policy", found, "deliver");
+            let way = (number, End::Member);
+            let judged = guards::arrive(&node.tables, frame, way, &endpoint)?;
+            if let Some(reason) = scene.judged(number, &judged, story) {
+                return Ok(Outcome::dropped(reason, &node.name));
+            }
             if endpoint.flags & ENDPOINT_SOCKET != 0 {
                 for name in steering(scene) {
                     let what = format!("xdp_uplink on {name}");

@@ -20,6 +20,7 @@ use serde_json::json;
 
 use super::depart::Departure;
 use super::frame::{self, Macs};
+use super::guards::{self, Judged};
 use super::report::{Outcome, Verdict};
 use super::tables;
 use crate::error::AgentError;
@@ -33,6 +34,12 @@ impl Departure<'_> {
         port: &Port,
         frame: &[u8],
     ) -> Result<Outcome, AgentError> {
+        if let Some(judged) = guards::depart(&self.scene.node.tables, frame, port)? {
+            if let Some(reason) = self.scene.judged(port.network, &judged, &mut self.story) {
+                return Ok(self.drop(reason));
+            }
+            self.judged_there(decision, &judged);
+        }
         let for_all = matches!(decision, Decision::Flood) && port.flags & PORT_WIRE != 0;
         let leaves = for_all || matches!(decision, Decision::Wire);
         if leaves && forges_tunnel(frame, port) {
@@ -116,6 +123,18 @@ impl Departure<'_> {
             Decision::WireRoute(endpoint, _) => self.leave_by_uplink(port, Some(&endpoint)).await,
             Decision::Node => self.hand_up(frame).await,
             Decision::Flood => self.flood(port).await,
+        }
+    }
+
+    /// Says that a receiver elsewhere has policies of its own.
+    fn judged_there(&mut self, decision: Decision, judged: &Judged) {
+        let (Decision::Switch(to) | Decision::Moved(to) | Decision::Route(to, _)) = decision else {
+            return;
+        };
+        if to.flags & ENDPOINT_REMOTE != 0 && judged.has_sets() {
+            let found = "not on this node";
+            let verdict = "its node judges what it receives: ask there";
+            self.story.step("ingress of the receiver", found, verdict);
         }
     }
 

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
+use agent_common::endpoint::Endpoint;
+use agent_common::guard::End;
 use agent_common::network::{NETWORK_NEXT_HOP, NETWORK_TRUNK, Network};
 use agent_common::wire::{Incoming, WireKey};
 use serde_json::json;
@@ -13,6 +15,7 @@ use super::arrive::{receiver, shown};
 use super::depart::build;
 use super::directory::{Found, Member};
 use super::frame::{self, Macs};
+use super::guards;
 use super::question::Proto;
 use super::report::{Outcome, PACKET, Report, Story, Verdict};
 use super::scene::Scene;
@@ -180,11 +183,11 @@ async fn run(
         }
         Incoming::Deliver(endpoint) => {
             story.step("policy", "a member here", "deliver: as it is");
-            scene.deliver(&endpoint, story).await
+            deliver(scene, story, frame, (number, &endpoint)).await
         }
         Incoming::Route(endpoint) => {
             story.step("policy", "a member here", "deliver: from the gateway");
-            scene.deliver(&endpoint, story).await
+            deliver(scene, story, frame, (number, &endpoint)).await
         }
         Incoming::ArpReply(holder) | Incoming::NdReply(holder) => {
             let by_router = network.flags & NETWORK_NEXT_HOP != 0;
@@ -214,5 +217,20 @@ async fn run(
             let details = json!({"ports": ports, "nodes": nodes});
             Ok(Outcome::new(Verdict::Replicated, text, details))
         }
+    }
+}
+
+/// Has policies judge a frame from outside, and delivers it.
+async fn deliver(
+    scene: &Scene<'_>,
+    story: &mut Story,
+    frame: &[u8],
+    (number, to): (u32, &Endpoint),
+) -> Result<Outcome, AgentError> {
+    let node = &scene.node;
+    let judged = guards::arrive(&node.tables, frame, (number, End::Outside), to)?;
+    match scene.judged(number, &judged, story) {
+        Some(reason) => Ok(Outcome::dropped(reason, &node.name)),
+        None => scene.deliver(to, story).await,
     }
 }

@@ -78,7 +78,10 @@ impl Scene<'_> {
         let Some(endpoint) = endpoint else {
             let elsewhere = self.directory.elsewhere(network, lookup.key);
             story.step(what, "nothing", elsewhere.unwrap_or_default());
-            if let Some(member) = self.directory.member(network, lookup.key) {
+            let member = self.directory.member(network, lookup.key);
+            // Members beyond an uplink are in no table.
+            let beyond = matches!(member, Some(Member::There(..))) && self.has_uplink(network);
+            if let Some(member) = member.filter(|_| !beyond) {
                 story.disagree(self.missing(map, &key, &member));
             }
             return Ok(());

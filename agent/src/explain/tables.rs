@@ -10,7 +10,7 @@ use agent_common::network::Network;
 use agent_common::policy::{self, Decision, Tables};
 use agent_common::port::{Port, PortAddressKey};
 use agent_common::wire::{self, Incoming, WireKey};
-use datapath::DatapathError;
+use datapath::{DatapathError, GuardMaps};
 use tables::Reconciler;
 
 use super::question::Address;
@@ -34,7 +34,7 @@ pub(super) enum Hit {
 }
 
 /// The maps, which the policy reads and this remembers.
-struct Live<'a> {
+pub(super) struct Live<'a> {
     tables: &'a Reconciler,
     /// Where further addresses of the port are filed.
     home: u32,
@@ -43,7 +43,7 @@ struct Live<'a> {
 }
 
 impl<'a> Live<'a> {
-    fn new(tables: &'a Reconciler, home: u32) -> Self {
+    pub(super) fn new(tables: &'a Reconciler, home: u32) -> Self {
         Self {
             tables,
             home,
@@ -56,7 +56,19 @@ impl<'a> Live<'a> {
         &self,
         look: impl FnOnce(&datapath::Tables) -> Result<Option<T>, DatapathError>,
     ) -> Option<T> {
-        self.tables.look(look).unwrap_or_else(|error| {
+        self.found(self.tables.look(look))
+    }
+
+    /// Looks into the maps of policies.
+    pub(super) fn look_at_guards<T>(
+        &self,
+        look: impl FnOnce(&GuardMaps) -> Result<Option<T>, DatapathError>,
+    ) -> Option<T> {
+        self.found(self.tables.guards().look(look))
+    }
+
+    fn found<T>(&self, looked: Result<Option<T>, DatapathError>) -> Option<T> {
+        looked.unwrap_or_else(|error| {
             self.failure.set(Some(error));
             None
         })
@@ -67,7 +79,7 @@ impl<'a> Live<'a> {
     }
 
     /// Returns the value and the lookups, unless the kernel refused one.
-    fn end<T>(self, value: T) -> Result<(T, Vec<Lookup>), DatapathError> {
+    pub(super) fn end<T>(self, value: T) -> Result<(T, Vec<Lookup>), DatapathError> {
         match self.failure.into_inner() {
             Some(error) => Err(error),
             None => Ok((value, self.lookups.into_inner())),

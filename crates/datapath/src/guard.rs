@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use agent_common::addr::Ip16;
 use agent_common::guard::{AtomKey, Classes, FlowKey, FlowWords, Guard, Row, RowKey, SetKey};
@@ -9,6 +10,7 @@ use agent_common::map as size;
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Map, MapData, MapError};
 
+use crate::connections::Connections;
 use crate::error::DatapathError;
 use crate::pod::Abi;
 use crate::table::{Bytes, Table};
@@ -30,6 +32,8 @@ pub struct GuardMaps {
     pub rows: Table<RowKey, Row>,
     /// Connections.
     pub flows: Table<FlowKey, FlowWords>,
+    /// The same ones, all together.
+    pub connections: Arc<Connections>,
 }
 
 impl GuardMaps {
@@ -43,14 +47,16 @@ impl GuardMaps {
         ) -> Result<Table<K, V>, DatapathError> {
             Table::new(name, most, take(name)?)
         }
+        let flows = take(Connections::NAME)?;
         Ok(Self {
+            connections: Arc::new(Connections::beside(&flows)?),
+            flows: Table::new(Connections::NAME, size::MAX_FLOWS, flows)?,
             guards: table("GUARDS", size::MAX_GUARDS, &mut take)?,
             atoms: table("ATOMS", size::MAX_ATOMS, &mut take)?,
             blocks: Blocks::new(take(Blocks::NAME)?)?,
             classes: table("CLASSES", size::MAX_GENERATIONS, &mut take)?,
             sets: table("SETS", size::MAX_SET_ROWS, &mut take)?,
             rows: table("ROWS", size::MAX_ROWS, &mut take)?,
-            flows: table("FLOWS", size::MAX_FLOWS, &mut take)?,
         })
     }
 }

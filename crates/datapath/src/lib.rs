@@ -17,6 +17,7 @@
 pub mod bpffs;
 mod btf;
 pub mod capture;
+pub mod connections;
 mod cost;
 mod counters;
 mod error;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use policy::{Decision, Direction, PeerEnd, Traffic};
+use policy::{Decision, Direction, PeerEnd, Protocol, Traffic};
 
 use crate::Guards;
 
@@ -23,13 +23,43 @@ pub struct PolicyView {
     pub problems: Vec<String>,
 }
 
-/// An end of a packet on a network, as [`Guards::why`] is asked.
+/// The end of a packet that is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The sender, judged by what it sends.
     Sender,
     /// The receiver, judged by what it receives.
     Receiver,
+}
+
+/// The first packet of a connection, as [`Guards::why`] is asked about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// Number of the network.
+    pub network: u32,
+    /// Port of this node that is judged, by its id.
+    pub port: u16,
+    /// Its end of the packet.
+    pub side: Side,
+    /// Address of the other end.
+    pub other: IpAddr,
+    /// IP protocol.
+    pub protocol: u8,
+    /// Port number at the receiver; none of what has no ports.
+    pub number: Option<u16>,
+}
+
+impl Asked {
+    fn traffic(&self) -> Traffic {
+        let protocol = match self.protocol {
+            6 => Protocol::Tcp,
+            17 => Protocol::Udp,
+            132 => Protocol::Sctp,
+            _ => return Traffic::Other,
+        };
+        let number = self.number;
+        number.map_or(Traffic::Other, |number| Traffic::Port(protocol, number))
+    }
 }
 
 /// Verdict of the policies of one end.
@@ -85,48 +115,63 @@ impl Guards {
         Some(view.collect())
     }
 
-    /// Tells why a packet between two addresses of a network passes an end of this node or not.
+    /// Tells why a packet passes an end of this node or not.
     ///
-    /// `None` where the end is no port of this node, or no policy is for the network.
-    pub fn why(
-        &self,
-        network: &str,
-        (end, side): (IpAddr, Side),
-        other: IpAddr,
-        traffic: Traffic,
-    ) -> Option<Why> {
+    /// `None` where the end is no port of this node, no policy is for the network, or policies are not known.
+    pub fn why(&self, asked: &Asked) -> Option<Why> {
         let mut state = self.state.lock();
         let parsed = state.parse(&self.inputs)?;
-        let policies = parsed.of(network);
-        if policies.is_empty() {
-            return None;
-        }
         let facts = {
             let ledger = self.inputs.book.ledger();
-            let found = ledger.networks().find(|facts| facts.name == network);
+            let found = ledger.networks().find(|facts| facts.id == asked.network);
             found.cloned()?
         };
-        if facts.by_node {
+        let policies = parsed.of(&facts.name);
+        if policies.is_empty() || facts.by_node {
             return None;
         }
         let local = state.members.local(&self.inputs, &facts);
         let here = state.members.world(&self.inputs, &facts, local, None);
-        let holder = |ip: IpAddr| {
-            let mut members = here.world.members.iter();
-            members.position(|member| member.addresses.contains(&ip))
-        };
-        let subject = holder(end).filter(|index| *index < here.ports.len())?;
-        let subject = here.world.members.get(subject)?;
-        let peer = holder(other).and_then(|index| here.world.members.get(index));
-        let peer = peer.map_or(PeerEnd::Address(other), |member| {
-            PeerEnd::Member(member, other)
-        });
-        let direction = match side {
+        let place = here.ports.iter().position(|port| *port == asked.port)?;
+        let subject = here.world.members.get(place)?;
+        let direction = match asked.side {
             Side::Sender => Direction::Egress,
             Side::Receiver => Direction::Ingress,
         };
-        let decision: Decision =
-            policy::judge(&here.world, policies, direction, subject, peer, traffic);
+        let network = state.networks.get(&facts.id);
+        if let Some(refused) = network.and_then(|it| it.refused.as_deref()) {
+            let closed = here
+                .selected(policies)
+                .into_iter()
+                .any(|(port, ingress, egress)| {
+                    let judged = match asked.side {
+                        Side::Sender => egress,
+                        Side::Receiver => ingress,
+                    };
+                    port == asked.port && judged
+                });
+            return closed.then(|| Why {
+                allows: false,
+                reason: format!(
+                    "Nothing passes, because the policies of the network cannot be put in force: {refused}."
+                ),
+            });
+        }
+        let members = &here.world.members;
+        let holder = members
+            .iter()
+            .find(|it| it.addresses.contains(&asked.other));
+        let peer = holder.map_or(PeerEnd::Address(asked.other), |member| {
+            PeerEnd::Member(member, asked.other)
+        });
+        let decision: Decision = policy::judge(
+            &here.world,
+            policies,
+            direction,
+            subject,
+            peer,
+            asked.traffic(),
+        );
         Some(Why {
             allows: decision.allows(),
             reason: policy::reason(&here.world, policies, direction, subject, decision),

@@ -19,6 +19,7 @@ use locks::{Rank, Ranked};
 use telemetry::failpoint::reached;
 
 mod enforce;
+mod fill;
 mod numbers;
 mod written;
 

@@ -422,9 +422,11 @@ impl Reconciler {
             }
         }
         let limits = inner.datapath.tables().limits();
+        drop(inner);
         let filled = limits.into_iter().zip(counts);
         Ok(filled
             .map(|((name, limit), count)| (name, count, limit))
+            .chain(self.guards.fill())
             .collect())
     }
 

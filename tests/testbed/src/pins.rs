@@ -7,14 +7,41 @@ use aya::maps::{HashMap, Map, MapData};
 
 use crate::node::Node;
 
+/// A hash map, whose keys have `K` bytes and values `V`.
+type Pinned<const K: usize, const V: usize> = HashMap<MapData, [u8; K], [u8; V]>;
+
 /// Removes an entry of `K` and `V` bytes from a pinned map.
 ///
 /// # Panics
 /// If there is no such map, or no such entry.
 #[track_caller]
 pub fn remove<const K: usize, const V: usize>(node: &Node, map: &str, key: [u8; K]) {
-    let mut map: HashMap<_, [u8; K], [u8; V]> = open(node, map).try_into().expect("a hash map");
+    let mut map: Pinned<K, V> = open(node, map);
     map.remove(&key).expect("the entry was there");
+}
+
+/// Removes all entries from a pinned map, whose keys have `K` bytes and values `V`.
+///
+/// # Panics
+/// If there is no such map, or nothing in it.
+#[track_caller]
+pub fn clear<const K: usize, const V: usize>(node: &Node, map: &str) {
+    let mut map: Pinned<K, V> = open(node, map);
+    let keys: Vec<[u8; K]> = map.keys().map(|key| key.expect("a key")).collect();
+    assert!(!keys.is_empty(), "there is nothing to remove");
+    for key in keys {
+        map.remove(&key).expect("the entry was there");
+    }
+}
+
+/// Writes an entry of `K` and `V` bytes into a pinned map.
+///
+/// # Panics
+/// If there is no such map, or no room.
+#[track_caller]
+pub fn insert<const K: usize, const V: usize>(node: &Node, map: &str, entry: ([u8; K], [u8; V])) {
+    let mut map: Pinned<K, V> = open(node, map);
+    map.insert(entry.0, entry.1, 0).expect("room");
 }
 
 /// Counts the entries of `K` and `V` bytes in a pinned map.
@@ -23,18 +50,19 @@ pub fn remove<const K: usize, const V: usize>(node: &Node, map: &str, key: [u8; 
 /// If there is no such map.
 #[track_caller]
 pub fn count<const K: usize, const V: usize>(node: &Node, map: &str) -> usize {
-    let map: HashMap<_, [u8; K], [u8; V]> = open(node, map).try_into().expect("a hash map");
+    let map: Pinned<K, V> = open(node, map);
     map.keys().flatten().count()
 }
 
 #[track_caller]
-fn open(node: &Node, map: &str) -> Map {
+fn open<const K: usize, const V: usize>(node: &Node, map: &str) -> Pinned<K, V> {
     let entries = fs::read_dir(node.bpffs()).expect("the pin directory");
     let mut paths = entries.map(|entry| entry.expect("an entry").path().join(map));
     let path = paths.find(|path| path.exists());
     let path = path.expect("the map is pinned");
     let data = MapData::from_pin(path).expect("the map can be opened");
-    Map::from_map_data(data).expect("a map of a known kind")
+    let map = Map::from_map_data(data).expect("a map of a known kind");
+    map.try_into().expect("a hash map")
 }
 
 /// Key of `ENDPOINTS`, whose values have 16 bytes.

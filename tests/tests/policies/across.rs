@@ -13,23 +13,27 @@ const INGRESS: DropReason = DropReason::PolicyIngress;
 const EGRESS: DropReason = DropReason::PolicyEgress;
 
 /// Two nodes on one underlay, which tell each other their members.
-struct Two {
-    nodes: [Node; 2],
+pub(super) struct Two {
+    pub(super) nodes: [Node; 2],
     _fabric: Fabric,
     _shared: TempDir,
 }
 
 /// Where nodes are: on one segment, or on links between which the fabric routes.
-type Underlay = (fn() -> Fabric, fn(u8) -> IpAddr);
+pub(super) type Underlay = (fn() -> Fabric, fn(u8) -> IpAddr);
 
-const SEGMENT: Underlay = (Fabric::segment, |number| {
+pub(super) const SEGMENT: Underlay = (Fabric::segment, |number| {
     let [address, _] = Fabric::on_segment(number);
     address
 });
-const ROUTED: Underlay = (Fabric::create, Fabric::v4);
+pub(super) const ROUTED: Underlay = (Fabric::create, Fabric::v4);
 
 /// Starts them with these policies and networks.
-fn start((fabric, vtep): Underlay, policies: &str, network: impl Fn(&str, u8) -> Network) -> Two {
+pub(super) fn start(
+    (fabric, vtep): Underlay,
+    policies: &str,
+    network: impl Fn(&str, u8) -> Network,
+) -> Two {
     let shared = tempfile::Builder::new()
         .prefix("podnet-test-shared-")
         .tempdir();
@@ -64,7 +68,7 @@ fn setup(
 }
 
 /// A network in tunnels, of which each node gives out its own half.
-fn in_tunnels(name: &str, number: u8) -> Network {
+pub(super) fn in_tunnels(name: &str, number: u8) -> Network {
     let subnets = ["10.62.0.0/24", "fd62::/64"];
     let (id, network) = match name {
         "routed" => (4001, Network::l3(name, &subnets)),
