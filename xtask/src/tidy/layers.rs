@@ -79,10 +79,15 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("metrics", &["book", "memif", "telemetry", "uswitch"]),
-    // The only writer of the maps, which knows no feature.
+    // The only writers of the maps, which know no feature.
+    (
+        "verdicts",
+        &["agent-common", "book", "datapath", "locks", "telemetry"],
+    ),
     (
         "tables",
         &[
+            "verdicts",
             "agent-common",
             "api",
             "book",
@@ -178,6 +183,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "controller",
             "datapath",
             "delegate",
+            "guards",
             "host",
             "ipam",
             "kubelet",

@@ -17,11 +17,12 @@ const FIRST: [&str; 1] = ["netdev-kernel"];
 /// Programs of which a share runs before the rest of any, in this order.
 ///
 /// Nearly each of their tests loads and attaches the kernel programs.
-const SHARED: [&str; 7] = [
+const SHARED: [&str; 8] = [
     "datapath-kernel",
     "tests-attacks",
     "tests-isolation",
     "tests-ports",
+    "tests-policies",
     "tests-across",
     "tests-egress",
     "tests-afxdp",

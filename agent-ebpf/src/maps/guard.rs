@@ -1,0 +1,193 @@
+//! Maps of guarded ports: what policies let pass, and the connections that they did.
+#![expect(
+    unsafe_code,
+    reason = "map values are reached through pointers the kernel hands out"
+)]
+
+use agent_common::addr::{Ip16, MacAddr};
+use agent_common::endpoint::Endpoint;
+use agent_common::guard::{
+    self, AtomKey, BUDGETS, Classes, Flow, FlowKey, FlowWords, Fragment, FragmentKey, Guard,
+    GuardTables, Passage, Row, RowKey, SetKey,
+};
+use agent_common::map as size;
+use agent_common::policy::Tables;
+use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, lpm_trie};
+
+use super::{NO_PREALLOC, NodeTables};
+
+#[map]
+static GUARDS: HashMap<u32, Guard> = HashMap::pinned(size::MAX_GUARDS, NO_PREALLOC);
+#[map]
+static ATOMS: HashMap<AtomKey, u32> = HashMap::pinned(size::MAX_ATOMS, NO_PREALLOC);
+#[map]
+static BLOCKS: LpmTrie<AtomKey, u32> = LpmTrie::pinned(size::MAX_BLOCKS, 0);
+#[map]
+static CLASSES: HashMap<u32, Classes> = HashMap::pinned(size::MAX_GENERATIONS, NO_PREALLOC);
+#[map]
+static SETS: HashMap<SetKey, u32> = HashMap::pinned(size::MAX_SET_ROWS, NO_PREALLOC);
+#[map]
+static ROWS: HashMap<RowKey, Row> = HashMap::pinned(size::MAX_ROWS, NO_PREALLOC);
+#[map]
+static FLOWS: LruHashMap<FlowKey, FlowWords> = LruHashMap::pinned(size::MAX_FLOWS, 0);
+#[map]
+static FRAGMENTS: LruHashMap<FragmentKey, Fragment> = LruHashMap::pinned(size::MAX_FRAGMENTS, 0);
+#[map]
+static FLOW_BUDGETS: Array<u64> = Array::pinned(BUDGETS, 0);
+
+/// The passage of each CPU, as the scratch.
+#[map]
+static PASSAGE: PerCpuArray<Passage> = PerCpuArray::with_max_entries(1, 0);
+
+/// The tables of the node, and those of guarded ports.
+pub(crate) struct GuardedTables {
+    tables: NodeTables,
+    now: u64,
+}
+
+impl GuardedTables {
+    /// Those of a port, at this moment.
+    #[inline(always)]
+    pub(crate) fn new(home: u32) -> Self {
+        Self {
+            tables: NodeTables { home },
+            // SAFETY: no memory is involved.
+            now: unsafe { bpf_ktime_get_ns() },
+        }
+    }
+}
+
+impl Tables for GuardedTables {
+    #[inline(always)]
+    fn is_further_address(&self, ip: &Ip16) -> bool {
+        self.tables.is_further_address(ip)
+    }
+
+    #[inline(always)]
+    fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
+        self.tables.endpoint(network, ip)
+    }
+
+    #[inline(always)]
+    fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
+        self.tables.station(network, mac)
+    }
+}
+
+impl GuardTables for GuardedTables {
+    #[inline(always)]
+    fn guard(&self, port_id: u16) -> Guard {
+        // SAFETY: as in `port`.
+        match unsafe { GUARDS.get(u32::from(port_id)) } {
+            Some(guard) => *guard,
+            None => Guard::default(),
+        }
+    }
+
+    #[inline(always)]
+    fn atom_of_member(&self, generation: u32, ip: &Ip16) -> Option<u32> {
+        // SAFETY: as in `port`.
+        unsafe {
+            ATOMS.get(AtomKey {
+                generation,
+                ip: *ip,
+            })
+        }
+        .copied()
+    }
+
+    #[inline(always)]
+    fn atom_of_block(&self, generation: u32, ip: &Ip16) -> Option<u32> {
+        let key = AtomKey {
+            generation,
+            ip: *ip,
+        };
+        BLOCKS
+            .get(lpm_trie::Key::new(size_of::<AtomKey>() as u32 * 8, key))
+            .copied()
+    }
+
+    #[inline(always)]
+    fn class(&self, generation: u32, protocol: u32, port: u16) -> Option<u32> {
+        // SAFETY: as in `port`.
+        unsafe { CLASSES.get(generation) }?.class(protocol, port)
+    }
+
+    #[inline(always)]
+    fn row(&self, generation: u32, set: u32, atom: u32) -> Option<u32> {
+        let key = SetKey {
+            generation,
+            set,
+            atom,
+        };
+        // SAFETY: as in `port`.
+        unsafe { SETS.get(key) }.copied()
+    }
+
+    #[inline(always)]
+    fn word(&self, generation: u32, row: u32, word: u32) -> u32 {
+        // The compiler knows that it is within a row and leaves the check out; the verifier does not know.
+        // SAFETY: a value of ours.
+        let word = unsafe { (&raw const word).read_volatile() };
+        // SAFETY: as in `port`.
+        let row = unsafe { ROWS.get(RowKey { generation, row }) };
+        let word = row.and_then(|row| row.words.get(word as usize));
+        word.copied().unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn flow(&self, key: &FlowKey) -> Option<&Flow> {
+        // SAFETY: `Flow` is laid out as its words. The kernel may give an entry that is evicted to another connection while this program
+        // looks at it. Its words are read and written one by one, and hold a verdict of a moment ago at worst.
+        unsafe { FLOWS.get_ptr(key).map(|words| &*words.cast::<Flow>()) }
+    }
+
+    #[inline(always)]
+    fn open(&self, key: &FlowKey, words: &FlowWords) {
+        // Where there is no memory the next packet is judged again.
+        let _ = FLOWS.insert(key, words, 0);
+    }
+
+    #[inline(always)]
+    fn fragment(&self, key: &FragmentKey) -> Option<Fragment> {
+        // SAFETY: as in `port`.
+        unsafe { FRAGMENTS.get(key) }.copied()
+    }
+
+    #[inline(always)]
+    fn keep_fragment(&self, key: &FragmentKey, first: &Fragment) {
+        // Without memory the fragments that follow are dropped.
+        let _ = FRAGMENTS.insert(key, first, 0);
+    }
+
+    #[inline(always)]
+    fn now(&self) -> u32 {
+        guard::tick(self.now)
+    }
+
+    #[inline(always)]
+    fn pay(&self, budget: u32) -> bool {
+        let Some(paid_until) = FLOW_BUDGETS.get_ptr_mut(budget) else {
+            return false;
+        };
+        // SAFETY: an aligned word; a race with another CPU lets a connection more pass.
+        unsafe {
+            match guard::take(*paid_until, self.now) {
+                Some(next) => {
+                    *paid_until = next;
+                    true
+                }
+                None => false,
+            }
+        }
+    }
+}
+
+/// Returns the passage of this CPU. A program asks for it once.
+#[inline(always)]
+pub(crate) fn passage() -> Option<&'static mut Passage> {
+    // SAFETY: as in `scratch`.
+    unsafe { PASSAGE.get_ptr_mut(0).map(|passage| &mut *passage) }
+}
