@@ -11,6 +11,7 @@ mod policies {
     mod flows;
     mod fragments;
     mod groups;
+    mod limits;
     mod links;
     mod live;
     mod restarts;

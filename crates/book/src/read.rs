@@ -44,7 +44,7 @@ pub async fn read(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Rec
     let rebooted = boot::is_another(state_dir);
     let mut reading = Reading::default();
     let pods = read_pods(store, rebooted, &mut reading)?;
-    let (ledger, numbered, renumbered) = read_ledger(store, rebooted, max_ports, &mut reading)?;
+    let (ledger, numbered) = read_ledger(store, rebooted, max_ports, &mut reading)?;
     aside::check(&reading.bad, reading.all)?;
     for it in &reading.bad {
         tracing::error!(
@@ -67,7 +67,7 @@ pub async fn read(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Rec
         pods,
         ledger,
         numbered,
-        renumbered,
+        renumbered: reading.renumbered,
         set_aside,
     })
 }
@@ -76,6 +76,7 @@ pub async fn read(store: &Store, state_dir: &Path, max_ports: u16) -> Result<Rec
 #[derive(Debug, Default)]
 struct Reading {
     all: usize,
+    renumbered: BTreeMap<u16, u16>,
     bad: Vec<SetAside>,
     bad_rows: Vec<Row>,
     changes: Batch,
@@ -139,9 +140,9 @@ fn read_ledger(
     rebooted: bool,
     max_ports: u16,
     reading: &mut Reading,
-) -> Result<(Ledger, BTreeMap<String, u32>, BTreeMap<u16, u16>), BookError> {
+) -> Result<(Ledger, BTreeMap<String, u32>), BookError> {
     let mut ledger = Ledger::new(max_ports);
-    let (mut numbered, mut renumbered) = (BTreeMap::new(), BTreeMap::new());
+    let mut numbered = BTreeMap::new();
     for (name, id) in store.rows(Table::Networks)? {
         if let (Ok(name), Ok(id)) = (String::from_utf8(name), <[u8; 4]>::try_from(id.as_slice())) {
             let id = u32::from_le_bytes(id);
@@ -175,7 +176,7 @@ fn read_ledger(
             continue;
         }
         tracing::warn!(attachment = %record.key, before = record.port_id, now = port, "the port of the attachment has another number now: --max-ports is smaller than before");
-        renumbered.insert(record.port_id, port);
+        reading.renumbered.insert(record.port_id, port);
         record.port_id = port;
         let value = serde_json::to_vec(&record).map_err(|source| BookError::Record {
             key: record.key.to_string(),
@@ -184,7 +185,7 @@ fn read_ledger(
         reading.change(|changes| changes.put(Table::Attachments, &row.0, &value));
         ledger.restore(record);
     }
-    Ok((ledger, numbered, renumbered))
+    Ok((ledger, numbered))
 }
 
 fn is_of((key, _): &Row, named: &str) -> Result<(), String> {

@@ -9,6 +9,8 @@ use crate::Guards;
 const SETTLE: Duration = Duration::from_millis(5);
 /// Time to the next attempt where the kernel has refused.
 const RETRY: Duration = Duration::from_secs(1);
+/// The same where policies did not fit, and others may have gone.
+const UNFIT: Duration = Duration::from_secs(5);
 
 impl Guards {
     /// Puts each change of policies, labels and members in force; returns never.
@@ -37,7 +39,11 @@ impl Guards {
             };
             let wait = match (done, next) {
                 (false, _) => Some(RETRY),
-                (true, next) => next.map(|at| at.saturating_duration_since(Instant::now())),
+                (true, next) => {
+                    let next = next.map(|at| at.saturating_duration_since(Instant::now()));
+                    let again = self.is_unfit().then_some(UNFIT);
+                    next.into_iter().chain(again).min()
+                }
             };
             let again = async {
                 match wait {

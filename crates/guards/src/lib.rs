@@ -73,6 +73,8 @@ struct Network {
     in_force: Option<Arc<Guarded>>,
     /// The reason for which its policies let nothing pass.
     refused: Option<String>,
+    /// They may fit when others have gone.
+    unfit: bool,
 }
 
 impl Guards {
@@ -168,6 +170,13 @@ impl Guards {
         done
     }
 
+    /// Reports whether policies let nothing pass because they do not fit.
+    fn is_unfit(&self) -> bool {
+        let state = self.state.lock();
+        let mut networks = state.networks.values();
+        networks.any(|network| network.unfit)
+    }
+
     /// Removes what no port uses any more, in the maps.
     fn settle(&self, complete: bool) -> Result<Option<Instant>, DatapathError> {
         let guards = self.inputs.tables.guards();
@@ -225,17 +234,30 @@ impl State {
             compiler: Compiler::default(),
             in_force: None,
             refused: None,
+            unfit: false,
         });
         let judged = 0..here.ports.len();
         let compiled = network.compiler.compile(&here.world, policies, judged);
-        let (guarded, refused) = match compiled {
-            Ok(compiled) => (form::of(&compiled, &here.ports), None),
-            Err(error) => {
-                // Closed: none of its policies can be half in force.
-                let selected = here.selected(policies);
-                (form::closed(&selected), Some(error.to_string()))
-            }
+        // Closed: none of its policies can be half in force.
+        let close = || Arc::new(form::closed(&here.selected(policies)));
+        let (mut guarded, mut refused) = match compiled {
+            Ok(compiled) => (Arc::new(form::of(&compiled, &here.ports)), None),
+            Err(error) => (close(), Some(error.to_string())),
         };
+        network.unfit = false;
+        match inputs.tables.enforce(facts.id, Some(&guarded), &live) {
+            Err(DatapathError::MapFull { name, max_entries }) if refused.is_none() => {
+                // What was in force goes, and may leave the room.
+                refused = Some(format!(
+                    "the table {name} of the policies of all networks is full ({max_entries} entries): use \
+                     fewer blocks, selectors and ports in policies"
+                ));
+                network.unfit = true;
+                guarded = close();
+                inputs.tables.enforce(facts.id, Some(&guarded), &live)?;
+            }
+            enforced => enforced?,
+        }
         if refused.is_some() && refused != network.refused {
             tracing::error!(
                 network = facts.name,
@@ -244,8 +266,6 @@ impl State {
             );
         }
         network.refused = refused;
-        let guarded = Arc::new(guarded);
-        inputs.tables.enforce(facts.id, Some(&guarded), &live)?;
         network.in_force = Some(guarded);
         Ok(())
     }

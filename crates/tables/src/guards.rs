@@ -150,7 +150,7 @@ impl Guards {
         let mut inner = self.inner.lock();
         inner.collect(Instant::now())?;
         let enforced = inner.enforce(network, wanted, live);
-        if enforced.is_err() {
+        if enforced.is_err() && !inner.networks.contains_key(&network) {
             inner.forget(network);
         }
         enforced
@@ -329,10 +329,17 @@ impl Inner {
                 )?;
                 (before.written, changed)
             }
-            before => {
-                replaced = before.map(|before| before.written);
-                (Written::new(&mut self.maps, numbers, wanted)?, true)
-            }
+            before => match Written::new(&mut self.maps, numbers, wanted) {
+                Ok(written) => {
+                    replaced = before.map(|before| before.written);
+                    (written, true)
+                }
+                Err(error) => {
+                    // Nothing has changed, and what is in force is known still.
+                    self.networks.extend(before.map(|before| (network, before)));
+                    return Err(error);
+                }
+            },
         };
         reached("guards.written");
         let mut ports = BTreeMap::new();

@@ -17,6 +17,24 @@ pub fn remove<const K: usize, const V: usize>(node: &Node, map: &str, key: [u8; 
     map.remove(&key).expect("the entry was there");
 }
 
+/// Writes entries of `K` and `V` bytes, all of them zero but the keys, until a pinned map is full.
+///
+/// # Panics
+/// If there is no such map.
+#[track_caller]
+pub fn fill<const K: usize, const V: usize>(
+    node: &Node,
+    map: &str,
+    keys: impl Iterator<Item = [u8; K]>,
+) {
+    let mut map: HashMap<_, [u8; K], [u8; V]> = open(node, map).try_into().expect("a hash map");
+    for key in keys {
+        if map.insert(key, [0; V], 0).is_err() {
+            return;
+        }
+    }
+}
+
 /// Counts the entries of `K` and `V` bytes in a pinned map.
 ///
 /// # Panics

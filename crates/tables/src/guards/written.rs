@@ -56,17 +56,19 @@ pub(super) fn open_sets<'a>(
     let generations: BTreeMap<u32, u32> = guards
         .map(|guard| (guard.ingress, guard.generation))
         .collect();
-    let mut open: BTreeSet<u32> = generations.keys().copied().collect();
+    let (mut open, mut closed) = (BTreeSet::new(), BTreeSet::new());
     for (key, row) in maps.sets.dump()? {
         let Some(generation) = generations.get(&key.set) else {
             continue;
         };
         let found = maps.rows.get(&row)?.zip(maps.classes.get(generation)?);
-        if !found.is_some_and(|(row, classes)| is_open(&row, &classes)) {
-            open.remove(&key.set);
-        }
+        match found.is_some_and(|(row, classes)| is_open(&row, &classes)) {
+            true => open.insert(key.set),
+            false => closed.insert(key.set),
+        };
     }
-    Ok(open)
+    // A set without any row is not open either.
+    Ok(&open - &closed)
 }
 
 /// Writes members that came, changed or went; returns whether a verdict may have changed.
@@ -128,6 +130,10 @@ impl Written {
 
     fn fill(&mut self, maps: &mut GuardMaps, content: &Guarded) -> Result<(), DatapathError> {
         let generation = self.generation;
+        if content.sets.is_empty() {
+            // Nothing looks anything up.
+            return Ok(());
+        }
         maps.classes.insert(generation, *content.classes)?;
         for ((ip, length), atom) in &content.blocks {
             maps.blocks.insert((generation, *ip, *length), *atom)?;
@@ -163,6 +169,7 @@ impl Written {
         };
         let number = u32::try_from(place).ok();
         let number = number.and_then(|place| self.sets.start.checked_add(place));
+        let number = number.filter(|number| self.sets.contains(number));
         // One that is not there lets nothing pass.
         number.unwrap_or(u32::MAX)
     }
