@@ -6,6 +6,7 @@ mod policies {
     mod streams;
 
     mod attacks;
+    mod churn;
     mod crashes;
     mod directions;
     mod flows;
