@@ -15,5 +15,6 @@ mod policies {
     mod limits;
     mod links;
     mod live;
+    mod nodes;
     mod restarts;
 }
