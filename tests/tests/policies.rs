@@ -7,14 +7,17 @@ mod policies {
 
     mod across;
     mod attacks;
+    mod churn;
     mod crashes;
     mod directions;
     mod explain;
     mod flows;
     mod fragments;
     mod groups;
+    mod limits;
     mod links;
     mod live;
+    mod nodes;
     mod restarts;
     mod sockets;
 }

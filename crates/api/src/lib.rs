@@ -94,7 +94,7 @@ pub use parameters::{
 pub use podnetwork::{Given, PodNetwork, PodNetworkSpec, PodNetworkStatus, check_provider};
 pub use policy::{
     NAMESPACE_NAME_LABEL, POLICY_FOR_ANNOTATION, POLICY_NETWORKS_MAX, POLICY_SPEC_MAX, PolicyKind,
-    PolicyNetworks, PolicyObject, PolicyTooLarge,
+    PolicyNetworks, PolicyObject,
 };
 pub use reservation::{
     ClaimHolder, Holder, IpReservation, IpReservationSpec, IpReservationStatus, PodHolder,

@@ -29,7 +29,7 @@ use crate::{
         PodNetworkParametersSpec,
     },
     podnetwork::{PodNetwork, PodNetworkSpec, check_provider},
-    policy::{PolicyKind, PolicyTooLarge},
+    policy::PolicyKind,
     validate::FieldErrors,
 };
 
@@ -218,9 +218,6 @@ pub enum ManifestProblem {
         /// The object's kind.
         kind: PolicyKind,
     },
-    /// A policy that is larger than podnet reads.
-    #[error(transparent)]
-    PolicyTooLarge(#[from] PolicyTooLarge),
     /// `spec.provider` is not `domain/path` (KEP-3698).
     #[error("\"{found}\" is not domain/path; write podnet.dev/ebpf for networks of this agent")]
     Provider {

@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     meta::{check_label, check_subdomain},
@@ -127,48 +127,39 @@ pub struct PolicyObject {
     pub problems: Vec<String>,
 }
 
-/// A policy that is larger than podnet reads.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the spec has {bytes} bytes as JSON and is not obeyed; divide the policy into several of at most \
-     {POLICY_SPEC_MAX}"
-)]
-pub struct PolicyTooLarge {
-    /// Bytes of the spec.
-    pub bytes: usize,
-}
-
 impl PolicyObject {
     /// Reads an object of the API server or of a file.
     ///
-    /// `namespace` is empty for a kind of the cluster.
-    ///
-    /// # Errors
-    /// The spec is too large.
+    /// `namespace` is empty for a kind of the cluster. The rules of a spec that is too large are not read: what it
+    /// selects is isolated, and a problem of the object says so.
     pub fn read(
         kind: PolicyKind,
         (namespace, name): (&str, &str),
         annotations: &BTreeMap<String, String>,
         spec: Value,
-    ) -> Result<Self, PolicyTooLarge> {
-        let spec = match spec {
+    ) -> Self {
+        let mut spec = match spec {
             Value::Null => Value::Object(serde_json::Map::new()),
             spec => spec,
         };
+        let mut problems = Vec::new();
         let bytes = json_len(&spec);
         if bytes > POLICY_SPEC_MAX {
-            return Err(PolicyTooLarge { bytes });
+            problems.push(format!(
+                "the spec has {bytes} bytes as JSON: what it selects gets and sends nothing until the policy is \
+                 divided into several of at most {POLICY_SPEC_MAX}"
+            ));
+            spec = isolating(&spec);
         }
-        let mut problems = Vec::new();
         let networks = networks(kind, namespace, annotations, &mut problems);
-        Ok(Self {
+        Self {
             kind,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             networks,
             spec,
             problems,
-        })
+        }
     }
 
     /// Key of the object, by which policies are sorted.
@@ -187,6 +178,18 @@ impl fmt::Display for PolicyObject {
             self.kind, self.namespace, self.name
         )
     }
+}
+
+/// A spec without rules for the pods of another; for all that it may be for, if that is too large, too.
+///
+/// A spec of the cluster's kind that says no more is none, and isolates as one that cannot be read.
+fn isolating(spec: &Value) -> Value {
+    let pods = spec.get("podSelector");
+    let pods = pods.filter(|it| json_len(it) <= POLICY_SPEC_MAX);
+    json!({
+        "podSelector": pods.cloned().unwrap_or_else(|| json!({})),
+        "policyTypes": ["Ingress", "Egress"],
+    })
 }
 
 /// Bytes of a value as JSON, without making the text.

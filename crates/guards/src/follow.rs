@@ -11,6 +11,8 @@ const SETTLE: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(250);
 /// Time to the next attempt where the kernel has refused.
 const RETRY: Duration = Duration::from_secs(1);
+/// The same where policies did not fit, and others may have gone.
+const UNFIT: Duration = Duration::from_secs(5);
 
 impl Guards {
     /// Puts each change of policies, labels and members in force; returns never.
@@ -41,7 +43,11 @@ impl Guards {
             let pause = begun.elapsed().min(LONGEST) * 2;
             let wait = match (done, next) {
                 (false, _) => Some(RETRY),
-                (true, next) => next.map(|at| at.saturating_duration_since(Instant::now())),
+                (true, next) => {
+                    let next = next.map(|at| at.saturating_duration_since(Instant::now()));
+                    let again = self.is_unfit().then_some(UNFIT);
+                    next.into_iter().chain(again).min()
+                }
             };
             let again = async {
                 match wait {

@@ -56,6 +56,8 @@ pub(crate) fn sets(guard: &policy::Guard) -> PortSets {
 }
 
 /// Returns tables that let nothing pass at these ports, in their directions.
+///
+/// They are empty, so that there is room for them: a set that is not there lets nothing pass.
 pub(crate) fn closed(ports: &[(u16, bool, bool)]) -> Guarded {
     let sets = |(port, ingress, egress): &(u16, bool, bool)| {
         let sets = PortSets {
@@ -72,10 +74,9 @@ pub(crate) fn closed(ports: &[(u16, bool, bool)]) -> Guarded {
             counts: [1, 1, 1, 0],
             starts: [0; 3 * CLASSES],
         }),
-        rows: vec![Row {
-            words: [0; ROW_WORDS],
-        }],
-        sets: vec![Arc::default()],
+        // Sets that are not there let nothing pass, and need no room.
+        rows: Vec::new(),
+        sets: Vec::new(),
         ports: ports.iter().map(sets).collect(),
     }
 }

@@ -75,6 +75,8 @@ struct Network {
     in_force: Option<InForce>,
     /// The reason for which its policies let nothing pass.
     refused: Option<String>,
+    /// They may fit when others have gone.
+    unfit: bool,
 }
 
 /// Tables that are in force, and what they were made of.
@@ -184,6 +186,13 @@ impl Guards {
         done
     }
 
+    /// Reports whether policies let nothing pass because they do not fit.
+    fn is_unfit(&self) -> bool {
+        let state = self.state.lock();
+        let mut networks = state.networks.values();
+        networks.any(|network| network.unfit)
+    }
+
     /// Removes what no port uses any more, in the maps.
     fn settle(&self, complete: bool) -> Result<Option<Instant>, DatapathError> {
         let guards = self.inputs.tables.guards();
@@ -276,12 +285,12 @@ impl State {
         let network = self.networks.entry(facts.id).or_default();
         // What is in force is known again only when all of it went well.
         let before = network.in_force.take();
+        let fits = !network.unfit;
         if let Some(before) = before {
-            if before.is_of(inputs, parsed, facts, &local) {
+            if fits && before.is_of(inputs, parsed, facts, &local) {
                 network.in_force = Some(before);
                 return Ok(());
             }
-            network.in_force = None;
             let here = self.members.world(inputs, facts, local, Some(before.here));
             return network.enforce(inputs, parsed, facts, here, &live);
         }
@@ -301,15 +310,30 @@ impl Network {
     ) -> Result<(), DatapathError> {
         let policies = parsed.of(&facts.name);
         let judged = 0..here.ports.len();
-        let (guarded, compiled, refused) =
+        // Closed: none of its policies can be half in force.
+        let close = || Arc::new(form::closed(&here.selected(policies)));
+        let (guarded, mut compiled, mut refused) =
             match self.compiler.compile(&here.world, policies, judged) {
-                Ok(compiled) => (form::of(&compiled, &here.ports), Some(compiled), None),
-                Err(error) => {
-                    // Closed: none of its policies can be half in force.
-                    let selected = here.selected(policies);
-                    (form::closed(&selected), None, Some(error.to_string()))
+                Ok(compiled) => {
+                    let guarded = Arc::new(form::of(&compiled, &here.ports));
+                    (guarded, Some(compiled), None)
                 }
+                Err(error) => (close(), None, Some(error.to_string())),
             };
+        self.unfit = false;
+        match inputs.tables.enforce(facts.id, Some(&guarded), live) {
+            Err(DatapathError::MapFull { name, max_entries }) if refused.is_none() => {
+                // What was in force goes, and may leave the room.
+                refused = Some(format!(
+                    "the table {name} of the policies of all networks is full ({max_entries} entries): use \
+                     fewer blocks, selectors and ports in policies"
+                ));
+                self.unfit = true;
+                compiled = None;
+                inputs.tables.enforce(facts.id, Some(&close()), live)?;
+            }
+            enforced => enforced?,
+        }
         if refused.is_some() && refused != self.refused {
             tracing::error!(
                 network = facts.name,
@@ -318,9 +342,6 @@ impl Network {
             );
         }
         self.refused = refused;
-        inputs
-            .tables
-            .enforce(facts.id, Some(&Arc::new(guarded)), live)?;
         self.in_force = Some(InForce {
             parsed: Arc::clone(parsed),
             here,

@@ -176,7 +176,7 @@ impl Guards {
         let mut inner = self.inner.lock();
         inner.collect(Instant::now())?;
         let enforced = inner.enforce(network, wanted, live);
-        if enforced.is_err() {
+        if enforced.is_err() && !inner.networks.contains_key(&network) {
             inner.forget(network);
         }
         enforced
@@ -381,9 +381,13 @@ impl Inner {
                 (generation, changed)
             }
             before => {
-                replaced = before.map(|before| before.generation);
                 let generation = numbers.generation();
-                written::write(maps, generation, wanted)?;
+                if let Err(error) = written::write(maps, generation, wanted) {
+                    // Nothing has changed, and what is in force is known still.
+                    self.networks.extend(before.map(|before| (network, before)));
+                    return Err(error);
+                }
+                replaced = before.map(|before| before.generation);
                 (generation, true)
             }
         };

@@ -42,22 +42,25 @@ pub(super) fn open_sets<'a>(
     maps: &GuardMaps,
     guards: impl Iterator<Item = &'a Guard>,
 ) -> Result<BTreeSet<(u32, u32)>, DatapathError> {
-    let mut open: BTreeSet<(u32, u32)> = guards
+    let asked: BTreeSet<(u32, u32)> = guards
         .map(|guard| (guard.generation, guard.ingress))
         .collect();
+    let (mut open, mut closed) = (BTreeSet::new(), BTreeSet::new());
     for (key, row) in maps.sets.dump()? {
         let set = (key.generation, key.set);
-        if !open.contains(&set) {
+        if !asked.contains(&set) {
             continue;
         }
         let generation = key.generation;
         let row = maps.rows.get(&RowKey { generation, row })?;
         let found = row.zip(maps.classes.get(&generation)?);
-        if !found.is_some_and(|(row, classes)| is_open(&row, &classes)) {
-            open.remove(&set);
-        }
+        match found.is_some_and(|(row, classes)| is_open(&row, &classes)) {
+            true => open.insert(set),
+            false => closed.insert(set),
+        };
     }
-    Ok(open)
+    // A set without any row is not open either.
+    Ok(&open - &closed)
 }
 
 /// Writes what is new of a generation; returns whether a verdict may have changed.
@@ -140,6 +143,10 @@ pub(super) fn write(
         sets: Vec::new(),
         ports: BTreeMap::new(),
     };
+    if content.sets.is_empty() {
+        // Nothing looks anything up.
+        return Ok(());
+    }
     let mut write = || {
         maps.classes.insert(generation, *content.classes)?;
         for ((ip, length), atom) in &content.blocks {

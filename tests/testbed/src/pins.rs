@@ -44,6 +44,24 @@ pub fn insert<const K: usize, const V: usize>(node: &Node, map: &str, entry: ([u
     map.insert(entry.0, entry.1, 0).expect("room");
 }
 
+/// Writes entries of `K` and `V` bytes, all of them zero but the keys, until a pinned map is full.
+///
+/// # Panics
+/// If there is no such map.
+#[track_caller]
+pub fn fill<const K: usize, const V: usize>(
+    node: &Node,
+    map: &str,
+    keys: impl Iterator<Item = [u8; K]>,
+) {
+    let mut map: Pinned<K, V> = open(node, map);
+    for key in keys {
+        if map.insert(key, [0; V], 0).is_err() {
+            return;
+        }
+    }
+}
+
 /// Counts the entries of `K` and `V` bytes in a pinned map.
 ///
 /// # Panics

@@ -2,7 +2,7 @@
 
 use agent_common::drop::DropReason;
 use testbed::frame::{Ipv4, Ipv6, icmp6, marker, tcp4, tcp6, udp4, udp6};
-use testbed::{Node, Port};
+use testbed::{Node, Port, VirtioHeader};
 
 use super::attacker::{Attacker, frame};
 use super::scene::{answers, app, becomes, connect, denied, policy, setup, socket};
@@ -292,4 +292,51 @@ fn what_is_denied_is_counted_and_told() {
     answers(&web, &db, 80);
     denied(&node, &mallory, &db, 80, DropReason::PolicyIngress);
     denied(&node, &web, &db, 81, DropReason::PolicyIngress);
+}
+
+/// Frames that leave work to others: checksums, and the cutting of segments.
+#[test]
+fn trains_and_open_checksums_bring_nothing_that_is_denied() {
+    for network in NETWORKS {
+        let node = Node::start(setup().file("a.yaml", &web_only(network)));
+        let (_web, web) = app(&node, "web", network);
+        let (_db, db) = app(&node, "db", network);
+        let (_mallory, mallory) = app(&node, "mallory", network);
+        let attacker = Attacker::new(&mallory, &db, &web);
+        let tap = mallory.tap().with_headers();
+        let mark = marker();
+        let load = mark.repeat(400);
+        // In the header of UDP and of TCP; TSO over IPv4, and USO.
+        let (start, udp_sum, tcp_sum) = (14 + 20, 6, 16);
+        let small = udp4(mallory.v4(), db.v4(), (5000, 80), &mark);
+        let packets = [
+            (VirtioHeader::checksum(start, udp_sum), small),
+            (
+                VirtioHeader {
+                    gso_type: 1,
+                    gso_size: 1200,
+                    hdr_len: 14 + 40,
+                    ..VirtioHeader::checksum(start, tcp_sum)
+                },
+                tcp4(mallory.v4(), db.v4(), (40_000, 80), 0x10, &load),
+            ),
+            (
+                VirtioHeader {
+                    gso_type: 5,
+                    gso_size: 1200,
+                    hdr_len: 14 + 28,
+                    ..VirtioHeader::checksum(start, udp_sum)
+                },
+                udp4(mallory.v4(), db.v4(), (5000, 80), &load),
+            ),
+        ];
+        let mut taken = 0;
+        for (header, packet) in packets {
+            // Kernels that know no trains of UDP refuse them.
+            let sent = tap.try_send_with(header, &frame(&mallory, &db, &packet));
+            taken += usize::from(sent.is_ok());
+        }
+        assert!(taken >= 2, "{taken} were sent");
+        attacker.unseen("a train", &mark, &[]);
+    }
 }

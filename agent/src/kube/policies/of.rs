@@ -102,16 +102,13 @@ impl<M: Of> Resource for Written<M> {
     }
 }
 
-/// Reads a policy, which is broken if it is too large.
+/// Reads a policy.
 pub(super) fn policy<M: Of>(object: &Written<M>) -> Option<Read> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let annotations = object.annotations();
     let spec = object.spec.clone();
     let read = PolicyObject::read(M::KIND, (&namespace, &name), annotations, spec);
-    Some(read.map_err(|error| {
-        let separator = if namespace.is_empty() { "" } else { "/" };
-        format!("{} {namespace}{separator}{name}: {error}", M::KIND)
-    }))
+    Some(Ok(read))
 }
 
 /// Reads a pod; one of the host's network is none.

@@ -115,8 +115,12 @@ fn policy(
         check_label(&namespace).map_err(|error| Fault::new("metadata.namespace", error))?;
     }
     let spec = spec.unwrap_or_default();
-    PolicyObject::read(kind, (&namespace, &name), &annotations, spec)
-        .map_err(|error| Fault::new("spec", error))
+    Ok(PolicyObject::read(
+        kind,
+        (&namespace, &name),
+        &annotations,
+        spec,
+    ))
 }
 
 fn namespace(chunk: &split::Chunk<'_>) -> Result<NamespaceLabels, Fault> {
@@ -227,13 +231,11 @@ mod tests {
             "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: a}}\nspec: {{x: {}}}\n",
             "y".repeat(crate::POLICY_SPEC_MAX)
         );
-        let error = parse_policies("p.yaml", &long)[0]
-            .as_ref()
-            .unwrap_err()
-            .to_string();
+        let read = parse_policies("p.yaml", &long);
+        let problem = &read[0].as_ref().unwrap().problems[0];
         assert!(
-            error.contains("spec: the spec has") && error.len() < 300,
-            "{error}"
+            problem.contains("the spec has") && problem.len() < 300,
+            "{problem}"
         );
         let bad = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a.b}\n";
         let error = parse_namespaces("n.yaml", bad)[0]
