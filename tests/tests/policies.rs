@@ -17,4 +17,5 @@ mod policies {
     mod live;
     mod restarts;
     mod sockets;
+    mod views;
 }
