@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cluster::access::AccessControl;
-use cni_spec::LEASE_MAX;
+use cni_spec::{GetRequest, LEASE_MAX};
 use controller::ControllerOptions;
 use delegate::process;
 use ports::switch::{SwitchOptions, SwitchUser};
@@ -374,6 +374,10 @@ pub enum What {
     Drops,
     /// Interfaces of this node by which other nodes reach it
     Uplinks,
+    /// Network policies: their networks, the ports that they select here, and their problems
+    Policies,
+    /// Connections that network policies let pass, the newest first
+    Flows,
 }
 
 /// How to print.
@@ -391,12 +395,35 @@ pub enum Output {
 pub struct GetOptions {
     /// Objects to show
     pub what: What,
+    /// Which connections.
+    #[command(flatten)]
+    pub flows: FlowOptions,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
     /// Socket of the agent
     #[arg(long, env = "PODNET_SOCKET", default_value = "/run/podnet/agent.sock")]
     pub socket: PathBuf,
+}
+
+/// Connections that `get flows` shows.
+#[derive(Debug, Clone, Args)]
+pub struct FlowOptions {
+    /// Flows only: those of one pod of this node
+    ///
+    /// It is NAMESPACE/NAME, or the first characters of a container's ID.
+    #[arg(long, value_name = "POD")]
+    pub pod: Option<String>,
+    /// Flows only: those of one network
+    #[arg(long, value_name = "NAME")]
+    pub network: Option<String>,
+    /// Flows only: the most that are shown; 1000 when not given
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(GetRequest::LIMIT_MAX))
+    )]
+    pub limit: Option<u16>,
 }
 
 /// Options of `explain`.

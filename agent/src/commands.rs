@@ -30,8 +30,19 @@ pub fn get(options: &GetOptions) -> Result<(), Failure> {
         What::Endpoints => GetWhat::Endpoints,
         What::Drops => GetWhat::Drops,
         What::Uplinks => GetWhat::Uplinks,
+        What::Policies => GetWhat::Policies,
+        What::Flows => GetWhat::Flows,
     };
-    let value = ask(&options.socket, &Request::Get(GetRequest { what }))?;
+    let request = GetRequest {
+        what,
+        pod: options.flows.pod.clone(),
+        network: options.flows.network.clone(),
+        limit: options.flows.limit,
+    };
+    if what != GetWhat::Flows && request != GetRequest::new(what) {
+        return Err("--pod, --network and --limit choose connections: write get flows".into());
+    }
+    let value = ask(&options.socket, &Request::Get(request))?;
     print(&match options.output {
         Output::Json => serde_json::to_string_pretty(&value)?,
         Output::Table => table::of(what, &value),

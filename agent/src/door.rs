@@ -174,7 +174,7 @@ async fn converse(node: &Arc<Node>, stream: &mut UnixStream) -> Result<(), Inter
             heard.map(|_| ())
         }
         Ok(Request::Get(request)) => {
-            let reply = as_reply(views::get(node, request.what).await);
+            let reply = as_reply(views::get(node, &request).await);
             deliver(stream, &reply, CniVersion::LATEST, false)
                 .await
                 .map(|_| ())

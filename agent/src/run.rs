@@ -49,6 +49,7 @@ use crate::{door, tombstone};
 
 mod aside;
 mod error;
+mod flows;
 mod samples;
 
 use self::aside::Aside;
@@ -417,7 +418,8 @@ async fn background(
         () = FlowLog::follow(flow_log, node) => stopped("following ports for the flow log", "it ended".into()),
         () = node.ports.promote() => stopped("attaching links", "it ended".into()),
         () = node.ports.follow_guards() => stopped("telling the switch of policies", "it ended".into()),
-        () = node.guards.follow() => stopped("following policies", "it ended".into()),
+        () = node.guards.follow(|took| node.metrics.policies_applied(took)) => stopped("following policies", "it ended".into()),
+        () = flows::sweep(node) => stopped("counting connections", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),
         () = keep_lease(node) => stopped("keeping the lease", "it ended".into()),
         end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),

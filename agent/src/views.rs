@@ -1,6 +1,7 @@
 //! Views of the agent's state: tables as JSON.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6};
 use agent_common::counter::Count;
@@ -10,7 +11,7 @@ use book::bandwidth::{Direction, mechanism};
 use book::ledger::Ledger;
 use book::pods::PodNetworks;
 use book::record::{Attachment, Decision};
-use cni_spec::{ContainerId, ExplainRequest, GetWhat};
+use cni_spec::{ContainerId, ExplainRequest, GetRequest, GetWhat};
 use ipam::Pool;
 use metrics::{MemifPort, Shaped, Snapshot};
 use serde_json::{Value, json};
@@ -23,19 +24,31 @@ use crate::kube::report;
 use crate::node::Node;
 
 mod delegated;
+mod flows;
+mod policies;
 mod series;
 
 /// One of the tables.
 ///
 /// # Errors
-/// When the kernel does not tell.
-pub async fn get(node: &Node, what: GetWhat) -> Result<Value, AgentError> {
-    match what {
+/// When the kernel does not tell, or nobody is meant.
+pub async fn get(node: &Arc<Node>, request: &GetRequest) -> Result<Value, AgentError> {
+    match request.what {
         GetWhat::Networks => networks(node).await,
         GetWhat::Attachments => attachments(node).await,
         GetWhat::Endpoints => Ok(endpoints(node)),
         GetWhat::Drops => drops(node),
         GetWhat::Uplinks => Ok(uplinks(node)),
+        GetWhat::Policies => Ok(policies::rows(node).await),
+        GetWhat::Flows => flows::rows(node, request).await,
+    }
+}
+
+/// What a look has found that was taken on a thread of its own.
+fn joined<T>(work: Result<T, tokio::task::JoinError>) -> T {
+    match work {
+        Ok(found) => found,
+        Err(died) => std::panic::resume_unwind(died.into_panic()),
     }
 }
 
@@ -530,6 +543,7 @@ pub async fn snapshot(node: &Node) -> Result<Snapshot, AgentError> {
         interfaces: interfaces(&pods, &ledger),
         memif,
         can_shape: node.host.discipline.is_some(),
+        policies: series::policies(node),
         flow_log: node.flows.as_deref().map(series::flow_log),
         uplinks: node
             .reach

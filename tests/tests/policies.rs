@@ -20,4 +20,5 @@ mod policies {
     mod nodes;
     mod restarts;
     mod sockets;
+    mod views;
 }

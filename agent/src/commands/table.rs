@@ -6,6 +6,8 @@ use book::bandwidth::Bits;
 use cni_spec::GetWhat;
 use serde_json::Value;
 
+mod policies;
+
 /// Column of the pod, as `NAMESPACE/NAME`.
 ///
 /// Without Kubernetes it has the first characters of the container's ID. `explain --from` takes both.
@@ -82,6 +84,8 @@ pub(super) fn of(what: GetWhat, rows: &Value) -> String {
         GetWhat::Endpoints => ENDPOINTS,
         GetWhat::Drops => DROPS,
         GetWhat::Uplinks => UPLINKS,
+        GetWhat::Policies => return policies::policies(rows),
+        GetWhat::Flows => return policies::flows(rows),
     };
     let mut lines = vec![
         columns

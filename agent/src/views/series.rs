@@ -8,7 +8,7 @@ use book::bandwidth::Direction;
 use book::record::Attachment;
 use capture::flows::Counted;
 use ipam::Family;
-use metrics::{FlowLogNumbers, MemifPort, PortTraffic, Rate, Traffic};
+use metrics::{FlowLogNumbers, MemifPort, PolicyNumbers, PortTraffic, Rate, Traffic};
 use ports::shaping::{Queues, queue_of};
 
 use crate::error::AgentError;
@@ -114,6 +114,22 @@ pub(super) fn free(node: &Node, records: &[Attachment]) -> Vec<(String, &'static
             })
         })
         .collect()
+}
+
+/// Numbers of network policies; none while they are not known.
+pub(super) fn policies(node: &Node) -> Option<PolicyNumbers> {
+    let known = node.policies.get();
+    if !known.unread.is_empty() {
+        return None;
+    }
+    let mut kinds: BTreeMap<&'static str, usize> = BTreeMap::new();
+    for policy in &known.policies {
+        *kinds.entry(policy.kind.as_str()).or_default() += 1;
+    }
+    Some(PolicyNumbers {
+        kinds,
+        problems: node.guards.problems(),
+    })
 }
 
 const fn traffic(count: Count) -> Traffic {

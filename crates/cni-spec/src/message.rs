@@ -137,10 +137,36 @@ impl PartialEq for CniRequest {
 impl Eq for CniRequest {}
 
 /// `get`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetRequest {
     /// Which table.
     pub what: GetWhat,
+    /// Of connections: those of one pod, `NAMESPACE/NAME` or the first characters of its container's ID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// Of connections: those of one network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// Of connections: the most that are shown, [`Self::LIMIT`] when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u16>,
+}
+
+impl GetRequest {
+    /// Connections that are shown where nobody says how many.
+    pub const LIMIT: u16 = 1_000;
+    /// Connections that fit into an answer.
+    pub const LIMIT_MAX: u16 = 8_000;
+
+    /// Asks for a whole table.
+    pub const fn new(what: GetWhat) -> Self {
+        Self {
+            what,
+            pod: None,
+            network: None,
+            limit: None,
+        }
+    }
 }
 
 /// The tables there are.
@@ -157,6 +183,10 @@ pub enum GetWhat {
     Drops,
     /// Interfaces of the node by which others reach it.
     Uplinks,
+    /// Network policies, and what becomes of them on the node.
+    Policies,
+    /// Connections that policies let pass.
+    Flows,
 }
 
 /// `explain`.

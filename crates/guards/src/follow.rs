@@ -16,21 +16,33 @@ const UNFIT: Duration = Duration::from_secs(5);
 
 impl Guards {
     /// Puts each change of policies, labels and members in force; returns never.
-    pub async fn follow(self: &Arc<Self>) {
+    ///
+    /// `applied` hears how long it took from a change until all of it was in force, where policies name networks.
+    pub async fn follow(self: &Arc<Self>, applied: impl Fn(Duration)) {
         let mut policies = self.inputs.policies.changes();
         let mut attachments = self.inputs.book.ledger().changes();
         let mut members = self.inputs.remotes.changes();
         let mut networks = self.inputs.world.changes();
+        let mut changed = None;
         loop {
             let begun = Instant::now();
             let this = Arc::clone(self);
             let work = tokio::task::spawn_blocking(move || {
-                let done = this.update_all();
+                let (done, any) = this.update_all();
+                let took = changed
+                    .filter(|_| done && any)
+                    .map(|at: Instant| at.elapsed());
                 let next = this.settle(done);
-                (done, next)
+                ((done, took), next)
             });
             let (done, next) = match work.await {
-                Ok((done, Ok(next))) => (done || self.is_waiting(), next),
+                Ok(((done, took), Ok(next))) => {
+                    if let Some(took) = took {
+                        applied(took);
+                        changed = None;
+                    }
+                    (done || self.is_waiting(), next)
+                }
                 Ok((_, Err(error))) => {
                     tracing::error!(%error, "what policies do not use any more could not be removed; trying again");
                     (false, None)
@@ -56,12 +68,16 @@ impl Guards {
                 }
             };
             // The senders live as long as the node.
-            tokio::select! {
-                _ = policies.changed() => {}
-                _ = attachments.changed() => {}
-                _ = members.changed() => {}
-                _ = networks.changed() => {}
-                () = again => {}
+            let is_change = tokio::select! {
+                _ = policies.changed() => true,
+                _ = attachments.changed() => true,
+                _ = members.changed() => true,
+                _ = networks.changed() => true,
+                () = again => false,
+            };
+            // One that the kernel has refused is the older one.
+            if is_change && changed.is_none() {
+                changed = Some(Instant::now());
             }
             // Others have the processor, and the policies, at least twice as long.
             tokio::time::sleep(pause.max(SETTLE)).await;

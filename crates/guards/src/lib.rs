@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use agent_common::addr::Ip16;
@@ -27,10 +28,12 @@ mod follow;
 mod form;
 mod members;
 mod parsed;
+mod told;
 pub mod view;
 
 use self::members::{Here, Members};
 use self::parsed::Parsed;
+use self::told::Told;
 
 /// Time for which an attachment waits for policies to be known.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,6 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Guards {
     inputs: Inputs,
     state: Ranked<State>,
+    /// Problems of policies, for who may not wait for the state.
+    problems: AtomicUsize,
 }
 
 /// The rooms that policies are made of and written to.
@@ -66,6 +71,7 @@ struct State {
     networks: BTreeMap<u32, Network>,
     /// No policy names a network, and nothing of any is in force.
     idle: bool,
+    told: Told,
 }
 
 /// A network that policies name.
@@ -102,8 +108,10 @@ impl Guards {
                     members: Members::new(),
                     networks: BTreeMap::new(),
                     idle: false,
+                    told: Told::new(),
                 },
             ),
+            problems: AtomicUsize::new(0),
         }
     }
 
@@ -154,16 +162,26 @@ impl Guards {
         self.inputs.tables.guards().forget_port(port)
     }
 
+    /// Counts the problems of policies, and the networks on which theirs cannot be put in force.
+    pub fn problems(&self) -> usize {
+        self.problems.load(Ordering::Relaxed)
+    }
+
     /// Puts the policies of all networks in force as they are now.
     ///
-    /// Returns whether all of them were known, and none was refused by the kernel.
-    fn update_all(&self) -> bool {
+    /// Returns whether all of them were known and none was refused by the kernel, and whether there are any.
+    fn update_all(&self) -> (bool, bool) {
         let mut state = self.state.lock();
+        let before = state.parsed.clone();
         let Some(parsed) = state.parse(&self.inputs) else {
-            return false;
+            return (false, false);
         };
+        if !before.is_some_and(|before| Arc::ptr_eq(&before, &parsed)) || !state.told.has_told() {
+            state.told.tell(&parsed);
+        }
         if state.idle && parsed.is_empty() {
-            return true;
+            self.count_problems(&state);
+            return (true, false);
         }
         let mut networks: BTreeMap<u32, NetworkFacts> = BTreeMap::new();
         for facts in self.inputs.book.ledger().networks() {
@@ -183,7 +201,14 @@ impl Guards {
         state.networks.retain(|id, _| networks.contains_key(id));
         state.members.sweep();
         state.idle = done && parsed.is_empty();
-        done
+        self.count_problems(&state);
+        (done, true)
+    }
+
+    fn count_problems(&self, state: &State) {
+        let refused = state.networks.values().filter(|it| it.refused.is_some());
+        let problems = state.told.count() + refused.count();
+        self.problems.store(problems, Ordering::Relaxed);
     }
 
     /// Reports whether policies let nothing pass because they do not fit.

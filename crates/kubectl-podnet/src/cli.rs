@@ -95,16 +95,22 @@ pub(crate) enum Table {
     Drops,
     /// Interfaces by which other nodes reach the node
     Uplinks,
+    /// Network policies: their networks, the ports that they select there, and their problems
+    Policies,
+    /// Connections that network policies let pass, the newest 1,000
+    Flows,
 }
 
 impl Table {
     /// All of them.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Networks,
         Self::Attachments,
         Self::Endpoints,
         Self::Drops,
         Self::Uplinks,
+        Self::Policies,
+        Self::Flows,
     ];
 
     /// Name of the table in the agent's own command.
@@ -115,6 +121,8 @@ impl Table {
             Self::Endpoints => "endpoints",
             Self::Drops => "drops",
             Self::Uplinks => "uplinks",
+            Self::Policies => "policies",
+            Self::Flows => "flows",
         }
     }
 }

@@ -15,11 +15,13 @@ use telemetry::exposition::{MetricsError, described, exposition};
 mod flow_log;
 mod list;
 mod memif;
+mod policies;
 mod port;
 
 pub use self::flow_log::FlowLogNumbers;
 pub use self::list::METRICS;
 pub use self::memif::MemifPort;
+pub use self::policies::PolicyNumbers;
 pub use self::port::{PortTraffic, Rate, Traffic};
 
 /// Buckets from half a millisecond, which is a good `STATUS`, to ten seconds.
@@ -38,6 +40,8 @@ pub struct Metrics {
     api_writes: IntCounterVec,
     blocks: IntCounterVec,
     rulesets: IntCounterVec,
+    policies_applied: Histogram,
+    flows: IntGaugeVec,
     /// Packets that each queue had dropped when it was last read.
     ///
     /// Queues come and go, and the sum must not fall.
@@ -71,6 +75,8 @@ pub struct Snapshot {
     pub maps: Vec<(&'static str, usize, u32)>,
     /// Ports of the switch.
     pub memif: Vec<MemifPort>,
+    /// Numbers of network policies; none while they are not known.
+    pub policies: Option<PolicyNumbers>,
     /// Numbers of the flow log; none without one.
     pub flow_log: Option<FlowLogNumbers>,
     /// Interfaces that tunnels end at, and where they drop.
@@ -133,6 +139,12 @@ impl Metrics {
         registry.register(Box::new(blocks.clone()))?;
         let rulesets = IntCounterVec::new(opts("podnet_rulesets_restored_total"), &["table"])?;
         registry.register(Box::new(rulesets.clone()))?;
+        let buckets =
+            HistogramOpts::from(opts("podnet_policy_apply_seconds")).buckets(SECONDS.to_vec());
+        let policies_applied = Histogram::with_opts(buckets)?;
+        registry.register(Box::new(policies_applied.clone()))?;
+        let flows = IntGaugeVec::new(opts("podnet_flows"), &["network"])?;
+        registry.register(Box::new(flows.clone()))?;
         Ok(Self {
             registry,
             requests,
@@ -142,6 +154,8 @@ impl Metrics {
             api_writes,
             blocks,
             rulesets,
+            policies_applied,
+            flows,
             queues: Mutex::default(),
         })
     }
@@ -159,6 +173,19 @@ impl Metrics {
     /// Counts a table that another program had changed.
     pub fn ruleset_restored(&self, table: &str) {
         self.rulesets.with_label_values(&[table]).inc();
+    }
+
+    /// Notes how long a change of policies, labels or members took until it was in force.
+    pub fn policies_applied(&self, took: Duration) {
+        self.policies_applied.observe(took.as_secs_f64());
+    }
+
+    /// Takes the connections that policies let pass, by network, as a sweep has counted them.
+    pub fn flows(&self, by_network: &[(String, usize)]) {
+        self.flows.reset();
+        for (network, count) in by_network {
+            self.flows.with_label_values(&[network]).set(number(*count));
+        }
     }
 
     /// Counts the packets that an interface's queue dropped since the last reading.
@@ -308,6 +335,7 @@ impl Metrics {
         families.extend(memif::families(&snapshot.memif)?);
         families.extend(port::families(&snapshot.ports)?);
         families.extend(flow_log::families(snapshot.flow_log.as_ref())?);
+        families.extend(policies::families(snapshot.policies.as_ref())?);
         let others: [&dyn Collector; 26] = [
             &free,
             &entries,

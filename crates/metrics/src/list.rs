@@ -39,6 +39,30 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "Addresses that new pods can get on this node, of networks with attachments here; in a cluster those of its blocks, and it takes more blocks before they end",
     ),
     (
+        "podnet_policies",
+        "gauge",
+        "kind",
+        "Network policies that this agent has read, whether they select anything here or not; none while they are not known, which ADDs wait for",
+    ),
+    (
+        "podnet_policy_problems",
+        "gauge",
+        "",
+        "Parts of network policies that are not obeyed, and networks on which none can be put in force; `get policies` tells of each",
+    ),
+    (
+        "podnet_policy_apply_seconds",
+        "histogram",
+        "",
+        "Time from a change of policies, labels or members until all of it was in force on this node, while a policy names a network",
+    ),
+    (
+        "podnet_flows",
+        "gauge",
+        "network",
+        "Connections that policies let pass, as they were counted last: each half a minute at most, and while a policy selects any port",
+    ),
+    (
         "podnet_port_packets_total",
         "counter",
         "namespace, pod, interface, network, direction",

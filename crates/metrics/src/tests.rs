@@ -13,7 +13,14 @@ fn rendered() -> String {
     metrics.block("taken");
     metrics.phase("port", Duration::from_millis(7));
     metrics.ruleset_restored("podnet-egress");
+    metrics.policies_applied(Duration::from_millis(4));
+    metrics.flows(&[("gone".to_owned(), 3)]);
+    metrics.flows(&[("blue".to_owned(), 12)]);
     let snapshot = Snapshot {
+        policies: Some(PolicyNumbers {
+            kinds: BTreeMap::from([("NetworkPolicy", 4), ("ClusterNetworkPolicy", 1)]),
+            problems: 2,
+        }),
         flow_log: Some(FlowLogNumbers {
             ports: 3,
             logged: 40,
@@ -270,4 +277,13 @@ fn names_follow_the_conventions_of_prometheus() {
         );
         assert!(*kind != "histogram" || name.ends_with("_seconds"), "{name}");
     }
+}
+
+#[test]
+fn a_sweep_replaces_the_connections_of_the_one_before() {
+    let text = rendered();
+    assert!(text.contains("podnet_flows{network=\"blue\"} 12"), "{text}");
+    assert!(!text.contains("podnet_flows{network=\"gone\"}"), "{text}");
+    let unread = Metrics::new().unwrap().render(&Snapshot::default());
+    assert!(!unread.unwrap().contains("podnet_policies"), "not known");
 }

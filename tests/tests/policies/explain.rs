@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use agent_common::drop::DropReason;
-use testbed::{Network, Node, pins};
+use testbed::{Network, Node, pins, wait};
 
 use super::across::{ROUTED, SEGMENT, in_tunnels, start};
 use super::scene::{answers, app, becomes, connect, denied, policy, setup, socket};
@@ -158,6 +158,10 @@ fn what_comes_from_another_node_is_told_as_it_is_judged_a_np_03() {
         let (_db, db) = app(one, "db", "switched");
         let (_web, web) = app(other, "web", "switched");
         becomes(&web, &db, 80, true);
+        wait::until_true("the members of the other node", || {
+            let rows = one.get("endpoints");
+            rows.iter().any(|row| row["place"] == "remote")
+        });
         let from = format!("switched/{}", web.v4());
         let told = one.explain(&from, "db", &["--proto", "udp:80"]);
         told.assert_is("delivered", "");

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
-use testbed::{Node, Port, Setup, wait};
+use testbed::{Node, Port, Setup, pins, wait};
 
 use super::scene::{answers, app, becomes, connect, policy, setup, socket};
 
@@ -200,4 +200,56 @@ fn policies_that_are_not_known_yet_are_no_empty_list() {
     let node = Node::start(Setup::empty());
     assert!(node.get("policies").is_empty());
     assert!(run(&node, &["get", "policies"]).starts_with("KIND"));
+}
+
+#[test]
+fn a_sweep_counts_connections_and_removes_those_that_are_over() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
+    let node = Node::start(setup().file("a.yaml", &policy("db", "routed", "db", "ingress: [{}]")));
+    let (_web, web) = app(&node, "web", "routed");
+    let (_db, db) = app(&node, "db", "routed");
+    udp(&web, &db, 40001, 81);
+    let rows = flows(&node, &[]);
+    let network = rows[0]["networkID"].as_u64().expect("a number");
+    let network = u32::try_from(network).expect("a number of a network");
+    let before = pins::count::<44, 16>(&node, "FLOWS");
+    pins::insert::<44, 16>(&node, "FLOWS", over(network));
+    assert_eq!(pins::count::<44, 16>(&node, "FLOWS"), before + 1);
+    assert_eq!(flows(&node, &[]).len(), rows.len(), "it is none any more");
+    // The first sweep of an agent is at once.
+    node.terminate();
+    node.start_agent();
+    wait::until_true("a sweep", || pins::count::<44, 16>(&node, "FLOWS") <= before);
+    wait::until_true("the numbers of policies", || {
+        let (_, page) = node.http("/metrics").expect("the page is served");
+        let has = |line: &str| page.lines().any(|it| it.starts_with(line));
+        has("podnet_flows{network=\"routed\"} ")
+            && has("podnet_policies{kind=\"NetworkPolicy\"} 1")
+            && has("podnet_policy_problems 0")
+            && has("podnet_map_entries{map=\"ROWS\"} ")
+            && has("podnet_map_entry_limit{map=\"ATOMS\"} ")
+    });
+    node.write_manifest("b.yaml", &policy("web", "routed", "web", "ingress: []"));
+    becomes(&db, &web, 80, false);
+    wait::until_true("the time that it took", || {
+        let (_, page) = node.http("/metrics").expect("the page is served");
+        page.contains("podnet_policy_apply_seconds_count")
+            && !page.contains("podnet_policy_apply_seconds_count 0")
+    });
+}
+
+/// An entry of `FLOWS` about UDP, of which no packet has come for long.
+fn over(network: u32) -> ([u8; 44], [u8; 16]) {
+    let mut key = [0; 44];
+    key[..4].copy_from_slice(&network.to_ne_bytes());
+    key[4..20].copy_from_slice(&[9; 16]);
+    key[20..36].copy_from_slice(&[10; 16]);
+    key[40] = 17;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u32::try_from(now.tv_sec).expect("a time since the boot");
+    let mut words = [0; 16];
+    words[..4].copy_from_slice(&seconds.wrapping_sub(100_000).to_ne_bytes());
+    (key, words)
 }

@@ -64,9 +64,11 @@ fn get_and_explain_have_the_agreed_spelling() {
         ("endpoints", GetWhat::Endpoints),
         ("drops", GetWhat::Drops),
         ("uplinks", GetWhat::Uplinks),
+        ("policies", GetWhat::Policies),
+        ("flows", GetWhat::Flows),
     ] {
         let json = json!({"v": 1, "get": {"what": name}});
-        let request = Request::Get(GetRequest { what });
+        let request = Request::Get(GetRequest::new(what));
         assert_eq!(Request::from_body(&body(&json)).unwrap(), request);
         let written: Value = serde_json::from_slice(&request.to_body().unwrap()).unwrap();
         assert_eq!(written, json);
