@@ -57,7 +57,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     end(skb, sender)
 }
 
-/// True for ARP and neighbour discovery, which ports get whatever their policies say.
+/// True for ARP and neighbour discovery, which ports get under any policies.
 ///
 /// As of frames for one port: hosts send short ones, and a longer one carries something else.
 /// What a pod or an uplink may send of these was checked before.

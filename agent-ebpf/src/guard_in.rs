@@ -18,7 +18,7 @@ const NO_PEER: u32 = 1 << 16;
 /// The sender is no member on another node.
 const OUTSIDE: u32 = 1 << 17;
 
-/// Delivers a frame of a network to a port of this node, by its policies where it has any.
+/// Delivers a frame of a network to a port of this node, by its policies if any.
 ///
 /// False when the kernel refuses, and when the program that judges is missing.
 #[inline(always)]

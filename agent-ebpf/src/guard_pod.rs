@@ -1,4 +1,6 @@
-//! Judge what a port of a guarded network sends, after it was decided what becomes of it.
+//! Judge the frames that a port of a guarded network sends.
+//!
+//! A frame comes here after it was decided what becomes of it.
 
 use agent_common::drop::DropReason;
 use agent_common::guard;

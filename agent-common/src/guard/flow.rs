@@ -21,7 +21,9 @@ pub const FLOW_FIN_LOW: u32 = 1 << 2;
 pub const FLOW_FIN_HIGH: u32 = 1 << 3;
 /// An end has reset the connection.
 pub const FLOW_RESET: u32 = 1 << 4;
-/// A policy has come that does not let it pass; nothing of it does until it is opened again.
+/// A later policy denies the connection.
+///
+/// No packet of it passes until it is opened again.
 pub const FLOW_DENIED: u32 = 1 << 5;
 
 /// Ticks after which an entry is none, by what the connection is.
@@ -37,7 +39,9 @@ mod lifetime {
     pub(super) const OTHER: u32 = 56;
 }
 
-/// Key of a connection: its ends in the order of their bytes, so that both directions have one.
+/// Key of a connection: its ends in the order of their bytes.
+///
+/// Both directions have the same key.
 #[repr(C)]
 #[derive(
     Debug,

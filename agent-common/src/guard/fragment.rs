@@ -77,7 +77,7 @@ pub struct Fragment {
 
 const _: () = assert!(size_of::<Fragment>() == 12);
 
-/// Reports whether later fragments of a packet are judged by what the first one has.
+/// Reports whether later fragments of a packet are judged by data of the first one.
 #[inline(always)]
 const fn needs_first(tuple: &Tuple, packet: &Packet) -> bool {
     tuple.has_ports || is_icmp(packet)

@@ -1,4 +1,6 @@
-//! Judge a connection by the set of an end: two look-ups, whatever the number of policies.
+//! Judge a connection by the set of an end.
+//!
+//! A judgement takes two look-ups, whatever the number of policies.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -13,7 +15,7 @@ pub const UNKNOWN_ATOM: u32 = 0;
 pub const OTHERS: u32 = u32::MAX;
 /// Classes of ports of each protocol.
 pub const CLASSES: usize = 256;
-/// Words of a row: eight for each of TCP, UDP and SCTP, and one for all other traffic.
+/// Words of a row: eight each for TCP, UDP and SCTP, and one for all other traffic.
 pub const ROW_WORDS: usize = 25;
 
 /// Words for the classes of one protocol.
@@ -74,7 +76,9 @@ pub struct SetKey {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Row {
-    /// A bit for each class, the lowest first; the last word has one bit, for traffic without ports.
+    /// A bit for each class, the lowest first.
+    ///
+    /// The last word has one bit, for traffic without ports.
     pub words: [u32; ROW_WORDS],
 }
 
@@ -128,8 +132,9 @@ const fn place(tuple: &Tuple) -> Option<u32> {
     }
 }
 
-/// Reports whether a set lets traffic with a peer pass, to this port of its destination.
+/// Reports whether a set lets traffic with a peer pass.
 ///
+/// The port is that of the traffic's destination.
 /// What cannot be looked up does not pass.
 #[inline(always)]
 pub(super) fn allows<T: GuardTables>(

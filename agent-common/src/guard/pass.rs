@@ -21,7 +21,7 @@ use crate::port::Port;
 pub struct Passage {
     /// The port that sent it; the programs behind the first one have it from here.
     pub port: Port,
-    /// What was decided about it, by [`Act::pack`](crate::policy::Act::pack).
+    /// Decision about the packet, by [`Act::pack`](crate::policy::Act::pack).
     pub act: u32,
     /// Sets of the sender, if it is a port of this node.
     pub sender: Guard,
@@ -228,7 +228,7 @@ fn follow<T: GuardTables>(
     Ok(())
 }
 
-/// Stamps of the sets that judge a connection: of the end that opened it, and of the other.
+/// Stamps of the sets that judge a connection: of its opener, and of the other end.
 ///
 /// `onward`: the packet's sender has opened it.
 #[inline(always)]

@@ -26,9 +26,10 @@ pub(super) const fn is_error(packet: &Packet, tuple: &Tuple) -> bool {
     }
 }
 
-/// Reports whether an error belongs to a connection that was let pass, and would be now.
+/// Reports whether an error belongs to a connection that policies let pass.
 ///
-/// One that policies have changed for since its last packet has none until its next one is judged.
+/// Policies let the connection pass before, and would now.
+/// A connection that policies have changed for since its last packet has none until its next one is judged.
 /// `sender` and `receiver` are the sets of the error's ends.
 /// `from_router`: the sender may be between the ends. A port of this node is none of those: it is an end, and
 /// its errors are about packets that it got.

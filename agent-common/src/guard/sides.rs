@@ -13,7 +13,9 @@ use crate::packet::{ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame};
 use crate::policy::{self, Act, Scratch};
 use crate::port::{PORT_ANY_IP, PORT_L3, PORT_OUTSIDE, Port};
 
-/// The longest frame of ARP, bytes: padded to the shortest that Ethernet has, and a tag.
+/// The longest frame of ARP, bytes: the shortest of Ethernet, and a tag.
+///
+/// A frame of ARP is padded to the shortest that Ethernet has.
 pub const ARP_MAX: usize = 64;
 
 /// Judges a frame of [`Passage::port`], of which it was decided what becomes of it.
@@ -124,7 +126,7 @@ fn other<F: Frame + ?Sized>(
     Ok(())
 }
 
-/// True for an IP packet that goes to another station than the one with its destination address.
+/// True for an IP packet to a station that does not have its destination address.
 ///
 /// A policy that allows an address allows the port which has it, and no other that would take its packets. A frame
 /// for all may have the address of a group only.

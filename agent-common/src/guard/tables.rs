@@ -8,7 +8,9 @@ use crate::addr::Ip16;
 use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE};
 use crate::policy::Tables;
 
-/// Buckets of new flows, a power of two: by port in the first half, by address in the second.
+/// Buckets of new flows, a power of two.
+///
+/// The first half is by port, the second by address.
 pub const BUDGETS: u32 = 8192;
 
 /// Price of a new flow in a bucket, nanoseconds: 4,000 a second.
@@ -63,13 +65,13 @@ pub trait GuardTables: Tables {
     fn flow(&self, key: &FlowKey) -> Option<&Flow>;
     /// Keeps a new connection, in place of the entry that is there.
     fn open(&self, key: &FlowKey, words: &FlowWords);
-    /// What the first fragment of a packet had.
+    /// Returns the record of a packet's first fragment.
     fn fragment(&self, key: &FragmentKey) -> Option<Fragment>;
     /// Keeps what a first fragment has.
     fn keep_fragment(&self, key: &FragmentKey, first: &Fragment);
     /// The time, ticks.
     fn now(&self) -> u32;
-    /// Takes the price of a new connection from a bucket; false when there is less in it.
+    /// Takes the price of a new connection from a bucket; false when it has less.
     fn pay(&self, budget: u32) -> bool;
 
     /// The atom of an address.

@@ -256,7 +256,9 @@ fn address(ip: [u8; 4]) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from(ip))
 }
 
-/// An IPv4 frame with this payload; `part` is the identification, and the field of flags and offset.
+/// An IPv4 frame with this payload.
+///
+/// `part` is the identification, and the field of flags and offset.
 fn ipv4(from: [u8; 4], to: [u8; 4], protocol: u8, part: (u16, u16), payload: &[u8]) -> Vec<u8> {
     let mut frame = [mac(to).0, mac(from).0].concat();
     frame.extend([8, 0, 0x45, 0]);

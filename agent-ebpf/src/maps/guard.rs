@@ -1,4 +1,6 @@
-//! Maps of guarded ports: what policies let pass, and the connections that they did.
+//! Define the maps of guarded ports: compiled policies, and connections.
+//!
+//! Policies say what may pass; the connections are those that they let pass.
 #![expect(
     unsafe_code,
     reason = "map values are reached through pointers the kernel hands out"
@@ -48,7 +50,7 @@ pub(crate) struct GuardedTables {
 }
 
 impl GuardedTables {
-    /// Those of a port, at this moment.
+    /// Tables of a port, at this moment.
     #[inline(always)]
     pub(crate) fn new(home: u32) -> Self {
         Self {

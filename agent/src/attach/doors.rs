@@ -162,7 +162,7 @@ pub trait Reach: Send + Sync + 'static {
 
 /// Verbs of the only writer of the tables.
 pub trait Tables: Send + Sync + 'static {
-    /// Zeroes the counters of a port that is about to be made, and puts the policies for it in force.
+    /// Zeroes the counters of a port to be made, and puts its policies in force.
     ///
     /// # Errors
     /// When the kernel refuses, or a table is full: the port must not be made.

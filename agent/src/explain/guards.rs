@@ -21,11 +21,11 @@ use tables::Reconciler;
 
 use super::tables::Live;
 
-/// Connections that are looked up for one packet: that of an error's quote, and its own.
+/// Connections looked up for one packet: that of an error's quote, and its own.
 const CONNECTIONS: usize = 2;
 /// TCP, UDP and SCTP.
 const HAVE_PORTS: [u8; 3] = [6, 17, 132];
-/// Stamp of an entry by which no port goes: its connection is judged anew.
+/// Stamp of an entry by which no port goes: its connection is judged again.
 const NO_STAMP: u32 = u32::MAX;
 
 /// The maps of policies, of which this keeps the connections that were looked up.
@@ -205,7 +205,9 @@ pub(super) struct Judged {
     pub(super) for_one: bool,
     /// The opener's end, then the other one, as far as they are on this node.
     pub(super) ends: Vec<JudgedEnd>,
-    /// Port of the connection's other end that rules are asked for; none of what has no ports.
+    /// Port of the connection's other end, which rules are asked for.
+    ///
+    /// None for a protocol without ports.
     pub(super) number: Option<u16>,
 }
 

@@ -13,7 +13,7 @@ use super::report::Story;
 use super::scene::Scene;
 
 impl Scene<'_> {
-    /// Tells of each end of this node that policies judge; returns the reason for a drop.
+    /// Tells of each judged end of this node; returns the reason for a drop.
     ///
     /// `network` is the number of the packet's network.
     pub(super) fn judged(

@@ -1,4 +1,4 @@
-//! Measure a packet between pods that policies select, beside nftables in the pods.
+//! Measure a packet between pods that policies select, and with nftables in both.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -54,7 +54,9 @@ struct Ground {
     _node: Node,
 }
 
-/// Policies of which each allows a port of its own, and the last one all of UDP, in both directions.
+/// Policies that each allow a port of their own, in both directions.
+///
+/// The last one allows all of UDP.
 fn policies(count: usize) -> String {
     let mut text = String::new();
     for number in 0..count {

@@ -1,4 +1,6 @@
-//! Maps of guarded ports: what policies let pass, and the connections that they did.
+//! Write the maps of guarded ports: compiled policies, and connections.
+//!
+//! Policies say what may pass; the connections are those that they let pass.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,7 +68,9 @@ pub struct Blocks {
     map: LpmTrie<MapData, Abi<AtomKey>, u32>,
 }
 
-/// A block of one generation: its first address, and its length, bits of the mapped address.
+/// A block: its generation, its first address, and its length.
+///
+/// The length is in bits of the mapped address.
 pub type BlockKey = (u32, Ip16, u8);
 
 impl fmt::Debug for Blocks {

@@ -27,7 +27,7 @@ pub(crate) const DROPS: Kind = Kind {
     maps: &["DROPS", "NETWORK_DROPS"],
 };
 
-/// What policies let pass, and the connections that they did.
+/// Compiled policies, and the connections that they let pass.
 ///
 /// No connection is cut by another layout of the ports. Which ports have which sets goes by their numbers, and so with
 /// the layout of the ports.

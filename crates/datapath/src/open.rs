@@ -196,7 +196,7 @@ impl Datapath {
         Ok(maps)
     }
 
-    /// Reads the sets that ports have in the layout that packets meet until the flip, by interface.
+    /// Reads the sets of ports in the layout in use until the flip, by interface.
     ///
     /// None if they meet this one: then they are in its maps. Ports may have other numbers there.
     ///

@@ -115,7 +115,7 @@ impl Guards {
         }
     }
 
-    /// Waits until it is known which policies there are, for a network that they may name.
+    /// Waits until the policies are known, for a network that they may name.
     ///
     /// # Errors
     /// The sources that were not read in time: nothing may attach to the network.
@@ -162,7 +162,9 @@ impl Guards {
         self.inputs.tables.guards().forget_port(port)
     }
 
-    /// Counts the problems of policies, and the networks on which theirs cannot be put in force.
+    /// Counts the problems of policies, and the networks whose policies fail.
+    ///
+    /// Policies of a network fail when they cannot be put in force.
     pub fn problems(&self) -> usize {
         self.problems.load(Ordering::Relaxed)
     }
@@ -397,7 +399,7 @@ impl InForce {
                 .all(|(one, (port, member))| one == (*port, member))
     }
 
-    /// Finds the sets of a port that is like another one, and the atoms of its addresses.
+    /// Finds the sets of a port like another one, and the atoms of its addresses.
     fn like(&self, member: &Member) -> Option<(PortSets, Vec<(Ip16, u32)>)> {
         let compiled = self.compiled.as_ref()?;
         let is_new = |ip: &IpAddr| {

@@ -232,8 +232,9 @@ fn of_record(record: &Attachment, policies: &PolicyWorld, clustered: bool) -> Wo
     of_labels(namespace, &record.labels)
 }
 
-/// Facts about a pod of the cluster; one that has ended or is not there yet is not known.
+/// Facts about a pod of the cluster.
 ///
+/// A pod that has ended or is not there yet is not known.
 /// `on`: the node that says so, which speaks for its own pods only.
 fn of_pod(policies: &PolicyWorld, namespace: &str, name: &str, on: Option<&str>) -> Workload {
     let key = (namespace.to_owned(), name.to_owned());

@@ -21,7 +21,7 @@ type Problems = BTreeMap<String, BTreeSet<PolicyId>>;
 #[derive(Debug)]
 pub(crate) struct Told {
     problems: Problems,
-    /// Those of policies for the default network, which others may obey: no fault.
+    /// Problems of policies for the default network, which others may obey: no fault.
     left: Problems,
     any: bool,
 }
@@ -48,7 +48,7 @@ impl Told {
         self.any
     }
 
-    /// Problems of policies for networks of podnet, each counted at each policy that has it.
+    /// Counts problems of policies for networks of podnet, each once for each policy.
     pub(crate) fn count(&self) -> usize {
         self.problems.values().map(BTreeSet::len).sum()
     }

@@ -19,7 +19,7 @@ pub struct PolicyView {
     pub networks: Vec<String>,
     /// Ports of this node that it selects, all networks together.
     pub ports: usize,
-    /// Parts that are not obeyed, and parts that may mean something else than was meant.
+    /// Parts that are not obeyed, and parts that may be read in another way than meant.
     pub problems: Vec<String>,
 }
 

@@ -12,7 +12,7 @@ use telemetry::failpoint;
 /// Where a lock is in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// What policies compile to.
+    /// Results of compiling policies.
     Policies,
     /// The maps of policies, which are in force before the tables lead there.
     Guards,

@@ -63,7 +63,7 @@ pub struct Line {
     client: Mutex<Option<Client>>,
     /// Ports whose frames all go by their devices, one by one, by their IDs.
     slow: Mutex<BTreeSet<u16>>,
-    /// It knows the ports of which policies speak, whose frames are judged in the kernel.
+    /// Knows the ports of which policies speak, whose frames the kernel judges.
     tables: Option<Arc<Reconciler>>,
 }
 
@@ -372,7 +372,7 @@ impl Switch {
         Ok(fault.map(ToOwned::to_owned).into_iter().collect())
     }
 
-    /// Has frames of ports judged in the kernel while policies speak of these. For ever.
+    /// Has the kernel judge frames of ports while policies speak of these; for ever.
     pub async fn follow_guards(&self) {
         let Some(tables) = &self.line.tables else {
             return std::future::pending().await;

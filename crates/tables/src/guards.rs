@@ -1,4 +1,6 @@
-//! Policies in force at ports, together with the entries of other tables that lead to them.
+//! Put policies in force at ports, with the other entries that lead to them.
+//!
+//! These entries are in other tables.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

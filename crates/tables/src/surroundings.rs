@@ -142,7 +142,7 @@ impl Surroundings {
         }
     }
 
-    /// Sets the ports of a network of which policies speak; returns the marks of before.
+    /// Sets the ports of a network of which policies speak; returns the earlier marks.
     pub(super) fn set_marks(&self, network: u32, marks: Marks) -> Arc<Marks> {
         let marks = Arc::new(marks);
         let before = {

@@ -54,7 +54,7 @@ impl<'a> Attacker<'a> {
         self.victim.wait_marker(what, mark);
     }
 
-    /// Sends frames of which the other pod must see none, and waits until they have been dealt with.
+    /// Sends frames that the other pod must not see, and waits until all are handled.
     #[track_caller]
     pub(crate) fn unseen(&self, what: &str, mark: &[u8], frames: &[Vec<u8>]) {
         for frame in frames {

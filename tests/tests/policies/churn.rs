@@ -1,4 +1,6 @@
-//! Guarded pods that come and go on two networks at once, with the numbers of each other's ports.
+//! Attach and detach guarded pods on two networks at once.
+//!
+//! The pods get the numbers of each other's ports.
 
 use std::thread;
 
@@ -18,7 +20,9 @@ fn closed() -> String {
         .join("---\n")
 }
 
-/// Attaches a guarded pod again and again, to which nothing may be sent from its first moment on.
+/// Attaches a guarded pod again and again.
+///
+/// Nothing may be sent to it from its first moment on.
 fn come_and_go(node: &Node, network: &str, evil: &Port) {
     for number in 0..ROUNDS {
         let name = format!("{network}-{number}");

@@ -52,7 +52,7 @@ fn ends(allowed: Vec<Stream>) {
     }
 }
 
-/// Has the agent die at a point when the policy changes; then a new one finishes the work.
+/// Has the agent die at a point of a policy change; a new one finishes the work.
 fn dies_in_a_change(point: &str) {
     let node = Node::start(setup().file("a.yaml", &db(WEB)));
     let (_web, web) = app(&node, "web", "routed");
@@ -154,7 +154,7 @@ fn dies_at_any_moment() {
     ends(allowed);
 }
 
-/// An agent with other numbers of ports has other maps, and the same policies in force.
+/// An agent with another number of ports has other maps, and the same policies.
 #[test]
 fn another_layout_of_the_ports_lets_nothing_through_and_loses_nothing() {
     let node = Node::start(setup().file("a.yaml", &db(WEB)));
@@ -172,7 +172,9 @@ fn another_layout_of_the_ports_lets_nothing_through_and_loses_nothing() {
     ends(allowed);
 }
 
-/// A port that gets another number, as there are fewer, is judged by its own sets all the time.
+/// A port that gets another number is judged by its own sets all the time.
+///
+/// The port's number changes because there are fewer.
 #[test]
 fn a_port_with_another_number_is_judged_all_the_time() {
     let node = Node::start(setup().file("a.yaml", &db(WEB)).stopped());

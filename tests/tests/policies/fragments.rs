@@ -30,7 +30,9 @@ fn part4(from: &Port, to: &Port, protocol: u8, (id, field): (u16, u16), payload:
     frame(from, to, &packet)
 }
 
-/// A part of an IPv6 packet: its identification, its offset in units of 8 bytes, and whether more follow.
+/// A part of an IPv6 packet.
+///
+/// `part` is its identification, its offset in units of 8 bytes, and whether more follow.
 fn part6(from: &Port, to: &Port, next: u8, part: (u8, u16, bool), payload: &[u8]) -> Vec<u8> {
     let (id, offset, more) = part;
     let mut header = fragment_header(next, offset, more);
@@ -167,7 +169,9 @@ fn first_parts_without_ports_and_flags_do_not_arrive() {
     attacker.unseen("a tiny part", &mark, &frames);
 }
 
-/// Headers of IPv6 in front of the ports hide none, and what they hide belongs to no rule with ports.
+/// Headers of IPv6 in front of the ports hide none.
+///
+/// A packet whose ports they hide belongs to no rule with ports.
 #[test]
 fn headers_of_ipv6_hide_no_port() {
     for network in ["routed", "switched"] {

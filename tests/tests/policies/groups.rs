@@ -10,7 +10,9 @@ use testbed::wait;
 /// Changes of a policy under traffic.
 const CHANGES: usize = 500;
 
-/// `web` may always send, `evil` never, and the rest differs each time: ports, groups, blocks.
+/// A policy by which `web` may always send, and `evil` never.
+///
+/// The rest differs each time: ports, groups, blocks.
 fn variant(number: usize, probe: usize) -> String {
     let groups: Vec<String> = (0..number % 7)
         .map(|group| {
@@ -115,7 +117,7 @@ fn pods_that_come_and_go_change_nothing_for_others() {
     }
 }
 
-/// The network's first policy comes and its last one goes: what is always allowed goes on.
+/// The network's first policy comes and its last goes: allowed traffic goes on.
 #[test]
 fn the_first_and_the_last_policy_of_a_network_lose_nothing_that_they_allow() {
     for network in ["routed", "switched"] {

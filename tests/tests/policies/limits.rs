@@ -1,4 +1,6 @@
-//! Policies that are more than the tables hold: closed, loud, and open again when they are corrected.
+//! Write more policies than the tables hold: pods are closed, and the log says so.
+//!
+//! The pods open again when the policies are corrected.
 
 use std::fmt::Write as _;
 
@@ -7,7 +9,9 @@ use testbed::{Node, Port, pins, wait};
 
 use super::scene::{answers, app, becomes, denied, policy, setup};
 
-/// Accepts all from `web`, and TCP to ports that no other rule tells apart, some times.
+/// Accepts all from `web`, and TCP to `count` ranges of ports.
+///
+/// No other rule tells these ports apart.
 fn ranges(count: usize) -> String {
     let mut ports = String::new();
     for number in 0..count {
@@ -27,7 +31,7 @@ fn ranges(count: usize) -> String {
     )
 }
 
-/// Some blocks of one address each, none beside another.
+/// Some blocks of one address each, none adjacent to another.
 fn blocks(name: &str, first: usize, count: usize) -> String {
     let mut from = String::from("{podSelector: {matchLabels: {app: web}}}");
     for number in first..first + count {
@@ -97,8 +101,9 @@ fn a_spec_that_is_too_large_closes_its_pods() {
     denied(&node, &other, &db, 80, DropReason::PolicyIngress);
 }
 
-/// What does not fit is closed, also where it is a network's first policies, until it fits.
+/// Pods whose policies do not fit are closed until these do.
 ///
+/// A network's first policies are no exception.
 /// The tables are those of all networks; nothing else takes one entry for each.
 #[test]
 fn policies_that_find_a_table_full_close_their_pods_until_they_fit() {

@@ -18,7 +18,7 @@ fn two_guarded() -> String {
     )
 }
 
-/// A connection with one pod lets nothing pass to another, whose station its frames are sent to.
+/// A connection with one pod lets nothing pass to the station of another.
 #[test]
 fn a_connection_with_one_pod_is_none_with_another_station() {
     let node = Node::start(setup().file("a.yaml", &two_guarded()));

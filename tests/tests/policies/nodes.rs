@@ -70,7 +70,7 @@ fn rules(network: &str) -> String {
     )
 }
 
-/// What another node's pod may not send does not arrive, whatever it claims.
+/// Denied traffic of another node's pod does not arrive, whatever the pod claims.
 #[test]
 fn a_denied_pod_of_another_node_reaches_nobody_that_is_guarded() {
     for network in ["routed", "switched"] {

@@ -78,7 +78,7 @@ pub(crate) fn socket(port: &Port, at: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// A question and its answer by UDP, to this port of the other pod, over both families.
+/// A question to this UDP port of the other pod and its answer, over both families.
 #[track_caller]
 pub(crate) fn answers(a: &Port, b: &Port, number: u16) {
     for (from, to) in families(a, b) {
@@ -97,7 +97,7 @@ pub(crate) fn answers(a: &Port, b: &Port, number: u16) {
     }
 }
 
-/// A datagram that is dropped for this reason, and that nobody gets, over both families.
+/// A datagram that is dropped for this reason and not received, over both families.
 #[track_caller]
 pub(crate) fn denied(node: &Node, a: &Port, b: &Port, number: u16, reason: DropReason) {
     for (from, to) in families(a, b) {

@@ -1,4 +1,6 @@
-//! Datagrams that must all arrive, and others of which none may, while something is changed.
+//! Send datagrams while something is changed.
+//!
+//! Some must all arrive, and of others none may.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
