@@ -1,6 +1,7 @@
 //! Log what is wrong with policies, once for each change of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use api::PolicyNetworks;
 use policy::PolicyId;
@@ -23,7 +24,8 @@ pub(crate) struct Told {
     problems: Problems,
     /// Those of policies for the default network, which others may obey: no fault.
     left: Problems,
-    any: bool,
+    /// The policies that have them.
+    of: Option<Arc<Parsed>>,
 }
 
 /// A line of the log.
@@ -39,13 +41,8 @@ impl Told {
         Self {
             problems: BTreeMap::new(),
             left: BTreeMap::new(),
-            any: false,
+            of: None,
         }
-    }
-
-    /// Whether any policies were looked at.
-    pub(crate) const fn has_told(&self) -> bool {
-        self.any
     }
 
     /// Problems of policies for networks of podnet, each counted at each policy that has it.
@@ -54,8 +51,11 @@ impl Told {
     }
 
     /// Takes the problems as they are now, and logs those that are new.
-    pub(crate) fn tell(&mut self, parsed: &Parsed) {
-        self.any = true;
+    pub(crate) fn tell(&mut self, parsed: &Arc<Parsed>) {
+        if self.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, parsed)) {
+            return;
+        }
+        self.of = Some(Arc::clone(parsed));
         let (mut problems, mut left) = (Problems::new(), Problems::new());
         for (object, read, place) in parsed.all() {
             let to = if object.networks == PolicyNetworks::Default {

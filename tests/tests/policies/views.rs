@@ -221,7 +221,9 @@ fn a_sweep_counts_connections_and_removes_those_that_are_over() {
     // The first sweep of an agent is at once.
     node.terminate();
     node.start_agent();
-    wait::until_true("a sweep", || pins::count::<44, 16>(&node, "FLOWS") <= before);
+    wait::until_true("a sweep", || {
+        pins::count::<44, 16>(&node, "FLOWS") <= before
+    });
     wait::until_true("the numbers of policies", || {
         let (_, page) = node.http("/metrics").expect("the page is served");
         let has = |line: &str| page.lines().any(|it| it.starts_with(line));
