@@ -1,4 +1,6 @@
-//! Read and remove connections that policies let pass, beside the programs that make them.
+//! Read, count and remove connections that policies let pass.
+//!
+//! The programs make them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +15,9 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::error::DatapathError;
 use crate::pod::Abi;
 
-/// The most entries that one look passes: the kernel begins anew where the entry that it stands at goes.
+/// The most entries that one look passes.
+///
+/// The kernel begins at the first one again where the entry that it stands at goes.
 const MOST_STEPS: usize = 2 * MAX_FLOWS as usize;
 
 type Flows = HashMap<MapData, Abi<FlowKey>, Abi<FlowWords>>;
@@ -23,7 +27,7 @@ pub struct Connections {
     map: Mutex<Flows>,
 }
 
-/// What a sweep has found.
+/// Connections that a sweep has found.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Swept {
     /// Connections by network.
@@ -66,7 +70,9 @@ impl Connections {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows each entry, those that are none any more too; one may come twice while others come and go.
+    /// Shows each entry, those that are over, too.
+    ///
+    /// One may come twice while others come and go.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -144,7 +144,7 @@ impl Guards {
         self.inputs.tables.guards().forget_port(port)
     }
 
-    /// Counts the problems of policies, and the networks on which theirs cannot be put in force.
+    /// Counts problems of policies, and networks whose policies are refused.
     pub fn problems(&self) -> usize {
         self.problems.load(Ordering::Relaxed)
     }

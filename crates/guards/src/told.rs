@@ -22,7 +22,9 @@ type Problems = BTreeMap<String, BTreeSet<PolicyId>>;
 #[derive(Debug)]
 pub(crate) struct Told {
     problems: Problems,
-    /// Those of policies for the default network, which others may obey: no fault.
+    /// Problems of policies for the default network.
+    ///
+    /// Others may obey them: they are no fault.
     left: Problems,
     /// The policies that have them.
     of: Option<Arc<Parsed>>,
@@ -45,7 +47,7 @@ impl Told {
         }
     }
 
-    /// Problems of policies for networks of podnet, each counted at each policy that has it.
+    /// Counts problems of policies for networks of podnet, at each policy.
     pub(crate) fn count(&self) -> usize {
         self.problems.values().map(BTreeSet::len).sum()
     }
