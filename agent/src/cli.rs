@@ -374,7 +374,7 @@ pub enum What {
     Drops,
     /// Interfaces of this node by which other nodes reach it
     Uplinks,
-    /// Network policies: their networks, the ports that they select here, and their problems
+    /// Network policies: networks, ports that they select here, problems
     Policies,
     /// Connections that network policies let pass, the newest first
     Flows,

@@ -19,12 +19,14 @@ use tables::remotes::Refusal;
 use telemetry::chain;
 use uswitch::PortStatus;
 
+use self::look::network_name;
 use crate::error::AgentError;
 use crate::kube::report;
 use crate::node::Node;
 
 mod delegated;
 mod flows;
+mod look;
 mod policies;
 mod series;
 
@@ -41,14 +43,6 @@ pub async fn get(node: &Arc<Node>, request: &GetRequest) -> Result<Value, AgentE
         GetWhat::Uplinks => Ok(uplinks(node)),
         GetWhat::Policies => Ok(policies::rows(node).await),
         GetWhat::Flows => flows::rows(node, request).await,
-    }
-}
-
-/// What a look has found that was taken on a thread of its own.
-fn joined<T>(work: Result<T, tokio::task::JoinError>) -> T {
-    match work {
-        Ok(found) => found,
-        Err(died) => std::panic::resume_unwind(died.into_panic()),
     }
 }
 
@@ -364,19 +358,6 @@ async fn memif_ports(node: &Node, records: &[Attachment]) -> Vec<MemifPort> {
         })
     });
     found.collect()
-}
-
-fn network_name(name: Option<&str>, id: u32) -> String {
-    name.map_or_else(
-        || {
-            if id == 0 {
-                String::new()
-            } else {
-                format!("#{id}")
-            }
-        },
-        ToOwned::to_owned,
-    )
 }
 
 /// Every decision taken for a container's attachments.

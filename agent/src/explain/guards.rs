@@ -21,11 +21,13 @@ use tables::Reconciler;
 
 use super::tables::Live;
 
-/// Connections looked up for one packet: that of an error's quote, and its own.
+/// Connections that are looked up for one packet.
+///
+/// One may be that of an error's quote.
 const CONNECTIONS: usize = 2;
 /// TCP, UDP and SCTP.
 const HAVE_PORTS: [u8; 3] = [6, 17, 132];
-/// Stamp of an entry by which no port goes: its connection is judged again.
+/// Stamp that no port has: a connection with it is judged again.
 const NO_STAMP: u32 = u32::MAX;
 
 /// The maps of policies, of which this keeps the connections that were looked up.
@@ -205,9 +207,7 @@ pub(super) struct Judged {
     pub(super) for_one: bool,
     /// The opener's end, then the other one, as far as they are on this node.
     pub(super) ends: Vec<JudgedEnd>,
-    /// Port of the connection's other end, which rules are asked for.
-    ///
-    /// None for a protocol without ports.
+    /// Port of the connection's other end, by which rules go.
     pub(super) number: Option<u16>,
 }
 
@@ -380,7 +380,7 @@ impl Way<'_> {
 
     /// Addresses and ports of a packet.
     fn tuple(&self, packet: &Packet) -> Tuple {
-        let at = usize::try_from(packet.payload).unwrap_or(usize::MAX);
+        let at = usize::from(packet.payload);
         let ports = self.frame.get(at..).and_then(|rest| rest.first_chunk());
         let mut tuple = Tuple {
             source: packet.source,

@@ -13,7 +13,9 @@ use super::report::Story;
 use super::scene::Scene;
 
 impl Scene<'_> {
-    /// Tells of each judged end of this node; returns the reason for a drop.
+    /// Tells how policies judge each end of this node.
+    ///
+    /// Returns the reason for a drop.
     ///
     /// `network` is the number of the packet's network.
     pub(super) fn judged(

@@ -1,4 +1,4 @@
-//! Sweeps connections that policies let pass: counts them, and removes those that are over.
+//! Counts connections that policies let pass, and removes old ones.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,9 @@ use crate::node::Node;
 const PACE: Duration = Duration::from_secs(30);
 /// A sweep takes at most one part in so many of the time.
 const SHARE: u32 = 100;
-/// Entries that one sweep removes at most; the programs replace the oldest where there is no room.
+/// Entries that one sweep removes at most.
+///
+/// The programs replace the oldest where there is no room.
 const MOST: usize = 4_096;
 
 /// Sweeps while policies judge any port; returns never.

@@ -16,14 +16,14 @@ use datapath::DatapathError;
 use datapath::connections::{self, Connections};
 use serde_json::{Value, json};
 
-use super::{joined, network_name};
+use super::look::{joined, network_name};
 use crate::error::{AgentError, ExplainError};
 use crate::node::Node;
 
 /// SCTP, RFC 9260.
 const IPPROTO_SCTP: u8 = 132;
 
-/// Ends that a person asks for: of these networks, or of these addresses there; all where there are none.
+/// Ends that a person asks for; all where nothing is named.
 #[derive(Debug, Default)]
 struct Wanted {
     network: Option<u32>,
@@ -101,7 +101,7 @@ pub(super) async fn rows(node: &Arc<Node>, request: &GetRequest) -> Result<Value
     Ok(rows.collect())
 }
 
-/// Finds the newest connections, each with the ticks since its last packet and its flags.
+/// Finds the newest connections, each with its age in ticks and its flags.
 fn newest(
     connections: &Connections,
     wanted: &Wanted,
@@ -163,7 +163,7 @@ fn network(records: &[Attachment], name: &str) -> Result<u32, ExplainError> {
     })
 }
 
-/// The ends that a pod of this node has, by its name or the beginning of its container's ID.
+/// Finds the ends of a pod, by its name or the start of its container's ID.
 fn ends(records: &[Attachment], named: &str) -> Result<BTreeSet<(u32, IpAddr)>, ExplainError> {
     let is_meant = |record: &&Attachment| match (named.split_once('/'), &record.pod) {
         (Some((namespace, name)), Some(pod)) => pod.namespace == namespace && pod.name == name,

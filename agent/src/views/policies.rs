@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::joined;
+use super::look::joined;
 use crate::node::Node;
 
 /// Most problems that are shown of one policy.
@@ -20,7 +20,7 @@ pub(super) async fn rows(node: &Arc<Node>) -> Value {
     let Some(policies) = joined(work.await) else {
         let policies = node.policies.get();
         let unread = policies.unread.iter().map(|why| {
-            nameless(format!(
+            nameless(&format!(
                 "the policies are not known yet, pods wait, and what was in force stays: {why}"
             ))
         });
@@ -45,12 +45,12 @@ pub(super) async fn rows(node: &Arc<Node>) -> Value {
             })
         })
         .collect();
-    rows.extend(node.policies.get().broken.iter().cloned().map(nameless));
+    rows.extend(node.policies.get().broken.iter().map(|it| nameless(it)));
     Value::Array(rows)
 }
 
 /// A row about no policy that could be read.
-fn nameless(problem: String) -> Value {
+fn nameless(problem: &str) -> Value {
     json!({
         "kind": Value::Null, "namespace": Value::Null, "name": Value::Null,
         "networks": [], "ports": Value::Null, "problems": [problem],

@@ -141,7 +141,9 @@ impl Eq for CniRequest {}
 pub struct GetRequest {
     /// Which table.
     pub what: GetWhat,
-    /// Of connections: those of one pod, `NAMESPACE/NAME` or the first characters of its container's ID.
+    /// Of connections: those of one pod.
+    ///
+    /// It is `NAMESPACE/NAME`, or the first characters of its container's ID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     /// Of connections: those of one network.

@@ -1,6 +1,6 @@
-//! Read and remove connections that policies let pass.
+//! Read, count and remove connections that policies let pass.
 //!
-//! The programs in the kernel make connections meanwhile.
+//! The programs make them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::pod::Abi;
 
 /// The most entries that one look passes.
 ///
-/// The kernel begins again when the entry that it stands at goes.
+/// The kernel begins at the first one again where the entry that it stands at goes.
 const MOST_STEPS: usize = 2 * MAX_FLOWS as usize;
 
 type Flows = HashMap<MapData, Abi<FlowKey>, Abi<FlowWords>>;
@@ -27,7 +27,7 @@ pub struct Connections {
     map: Mutex<Flows>,
 }
 
-/// Result of a sweep.
+/// Connections that a sweep has found.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Swept {
     /// Connections by network.
@@ -70,9 +70,9 @@ impl Connections {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows each entry, also of connections that are over.
+    /// Shows each entry, those that are over, too.
     ///
-    /// An entry may come twice while others come and go.
+    /// One may come twice while others come and go.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -162,9 +162,7 @@ impl Guards {
         self.inputs.tables.guards().forget_port(port)
     }
 
-    /// Counts the problems of policies, and the networks whose policies fail.
-    ///
-    /// Policies of a network fail when they cannot be put in force.
+    /// Counts problems of policies, and networks whose policies are refused.
     pub fn problems(&self) -> usize {
         self.problems.load(Ordering::Relaxed)
     }
@@ -174,13 +172,10 @@ impl Guards {
     /// Returns whether all of them were known and none was refused by the kernel, and whether there are any.
     fn update_all(&self) -> (bool, bool) {
         let mut state = self.state.lock();
-        let before = state.parsed.clone();
         let Some(parsed) = state.parse(&self.inputs) else {
             return (false, false);
         };
-        if !before.is_some_and(|before| Arc::ptr_eq(&before, &parsed)) || !state.told.has_told() {
-            state.told.tell(&parsed);
-        }
+        state.told.tell(&parsed);
         if state.idle && parsed.is_empty() {
             self.count_problems(&state);
             return (true, false);

@@ -1,6 +1,7 @@
 //! Log what is wrong with policies, once for each change of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use api::PolicyNetworks;
 use policy::PolicyId;
@@ -21,9 +22,12 @@ type Problems = BTreeMap<String, BTreeSet<PolicyId>>;
 #[derive(Debug)]
 pub(crate) struct Told {
     problems: Problems,
-    /// Problems of policies for the default network, which others may obey: no fault.
+    /// Problems of policies for the default network.
+    ///
+    /// Others may obey them: they are no fault.
     left: Problems,
-    any: bool,
+    /// The policies that have them.
+    of: Option<Arc<Parsed>>,
 }
 
 /// A line of the log.
@@ -39,23 +43,21 @@ impl Told {
         Self {
             problems: BTreeMap::new(),
             left: BTreeMap::new(),
-            any: false,
+            of: None,
         }
     }
 
-    /// Whether any policies were looked at.
-    pub(crate) const fn has_told(&self) -> bool {
-        self.any
-    }
-
-    /// Counts problems of policies for networks of podnet, each once for each policy.
+    /// Counts problems of policies for networks of podnet, at each policy.
     pub(crate) fn count(&self) -> usize {
         self.problems.values().map(BTreeSet::len).sum()
     }
 
     /// Takes the problems as they are now, and logs those that are new.
-    pub(crate) fn tell(&mut self, parsed: &Parsed) {
-        self.any = true;
+    pub(crate) fn tell(&mut self, parsed: &Arc<Parsed>) {
+        if self.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, parsed)) {
+            return;
+        }
+        self.of = Some(Arc::clone(parsed));
         let (mut problems, mut left) = (Problems::new(), Problems::new());
         for (object, read, place) in parsed.all() {
             let to = if object.networks == PolicyNetworks::Default {

@@ -95,7 +95,7 @@ pub(crate) enum Table {
     Drops,
     /// Interfaces by which other nodes reach the node
     Uplinks,
-    /// Network policies: their networks, the ports that they select there, and their problems
+    /// Network policies: networks, ports that they select there, problems
     Policies,
     /// Connections that network policies let pass, the newest 1,000
     Flows,

@@ -175,12 +175,12 @@ impl Metrics {
         self.rulesets.with_label_values(&[table]).inc();
     }
 
-    /// Notes how long a change of policies, labels or members took until it was in force.
+    /// Notes how long a change of policies took until it was in force.
     pub fn policies_applied(&self, took: Duration) {
         self.policies_applied.observe(took.as_secs_f64());
     }
 
-    /// Takes the connections that policies let pass, by network, as a sweep has counted them.
+    /// Takes the connections of each network, as a sweep has counted them.
     pub fn flows(&self, by_network: &[(String, usize)]) {
         self.flows.reset();
         for (network, count) in by_network {

@@ -8,7 +8,9 @@ use datapath::connections::Connections;
 use super::Guards;
 
 impl Guards {
-    /// Returns the names of the maps, the entries that this agent has put there, and those that each can have.
+    /// Returns the names of the maps, their entries, and their limits.
+    ///
+    /// Entries are those of this agent.
     pub fn fill(&self) -> [(&'static str, usize, u32); 6] {
         let inner = self.inner.lock();
         let networks = || inner.networks.values();

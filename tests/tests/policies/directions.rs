@@ -33,6 +33,7 @@ fn a_port_gets_what_a_rule_allows_and_nothing_else_a_np_02() {
         answers(&db, &other, 7);
         traffic::assert_reaches(&web, &other);
     }
+    proof::of!("KEP-P3-4", "PAIN-POL-1");
 }
 
 #[test]
@@ -160,4 +161,5 @@ fn a_multi_network_policy_is_for_the_networks_of_its_definitions_a_mnp_02() {
     let (_web, web) = app(&node, "web", "routed");
     answers(&web, &db, 80);
     denied(&node, &web, &db, 81, INGRESS);
+    proof::of!("KEP-P3-4", "PAIN-POL-1");
 }
