@@ -77,7 +77,7 @@ fn parts_of_what_is_denied_do_not_arrive_in_any_order_c_ct_9() {
                     } else {
                         load.clone()
                     };
-                    frames.push(part4(from, &db, UDP, (id, more | at * 3), &body));
+                    frames.push(part4(from, &db, UDP, (id, more | (at * 3)), &body));
                     frames.push(part6(from, &db, UDP, (short, at * 3, more != 0), &body));
                 }
                 // What overlaps the ports, and begins in the middle of the header.

@@ -86,13 +86,19 @@ pub(crate) fn answers(a: &Port, b: &Port, number: u16) {
         let here = socket(a, (from, 0).into());
         let mut buffer = [0; 64];
         here.send_to(b"question", (to, number)).expect("a datagram");
-        let (_, asker) = there
-            .recv_from(&mut buffer)
-            .unwrap_or_else(|error| panic!("{from} does not reach {to} port {number}: {error}"));
+        let asked = there.recv_from(&mut buffer);
+        assert!(
+            asked.is_ok(),
+            "{from} does not reach {to} port {number}: {asked:?}"
+        );
+        let (_, asker) = asked.expect("a datagram");
         there.send_to(b"answer", asker).expect("a datagram");
-        let length = here
-            .recv(&mut buffer)
-            .unwrap_or_else(|error| panic!("no answer of {to} port {number} to {from}: {error}"));
+        let answer = here.recv(&mut buffer);
+        assert!(
+            answer.is_ok(),
+            "no answer of {to} port {number} to {from}: {answer:?}"
+        );
+        let length = answer.expect("a datagram");
         assert_eq!(buffer.get(..length), Some(b"answer".as_slice()));
     }
 }
