@@ -1,4 +1,4 @@
-//! Measure a packet between pods that policies select, and with nftables in both.
+//! Measure a packet between pods under policies, and under nftables in the pods.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

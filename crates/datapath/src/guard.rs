@@ -1,4 +1,4 @@
-//! Write the maps of guarded ports: compiled policies, and connections.
+//! Read and write the maps of guarded ports: compiled policies, and connections.
 //!
 //! Policies say what may pass; the connections are those that they let pass.
 

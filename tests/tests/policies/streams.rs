@@ -1,6 +1,6 @@
 //! Send datagrams while something is changed.
 //!
-//! Some must all arrive, and of others none may.
+//! Datagrams of one kind must all arrive, and none of the other may.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
