@@ -9,7 +9,9 @@ pub const FLOOD_CHUNK: usize = 127;
 /// How many tail calls they take is in [`tail_call`](crate::tail_call).
 pub const FLOOD_CHUNKS: u32 = 28;
 
-/// Bit of an interface whose port gets no frames for all but ARP and neighbour discovery.
+/// Bit of an interface whose port gets no frames for all.
+///
+/// ARP and neighbour discovery are the exception.
 ///
 /// A policy isolates what the port receives. No interface has a number this large.
 pub const FLOOD_CLOSED: u32 = 1 << 31;

@@ -28,7 +28,9 @@ pub const MAX_WIRES: u32 = 65_536;
 pub const MAX_NEXT_HOPS: u32 = 131_072;
 /// Ports that policies speak of: as many as there can be with any `--max-ports`.
 pub const MAX_GUARDS: u32 = 65_536;
-/// Addresses of members and nodes of guarded networks, in all generations of their policies.
+/// Addresses of members and nodes of guarded networks.
+///
+/// All generations of their policies count.
 pub const MAX_ATOMS: u32 = 262_144;
 /// Blocks of addresses in policies.
 pub const MAX_BLOCKS: u32 = 65_536;
@@ -84,7 +86,9 @@ pub const JUMP_TO_WIRE: u32 = 5;
 pub const JUMP_GUARD_POD: u32 = 6;
 /// `JUMP[JUMP_GUARD_IN]` judges what comes from elsewhere for a guarded port.
 pub const JUMP_GUARD_IN: u32 = 7;
-/// `JUMP[JUMP_CARRY]` carries out what was decided about a frame that policies let pass.
+/// `JUMP[JUMP_CARRY]` carries out the decision about a frame.
+///
+/// Policies have let it pass.
 pub const JUMP_CARRY: u32 = 8;
 /// Slots of `JUMP`.
 pub const JUMP_SLOTS: u32 = 16;

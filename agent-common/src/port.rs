@@ -29,7 +29,9 @@ pub const PORT_WIRE: u32 = 1 << 10;
 /// The port sends and receives frames with VLAN tags of its network, and no others.
 pub const PORT_TRUNK: u32 = 1 << 11;
 
-/// Policies speak of ports of the network: programs for guarded ports judge what it sends.
+/// Policies speak of ports of the network.
+///
+/// Programs for guarded ports judge what this one sends.
 pub const PORT_GUARD: u32 = 1 << 12;
 
 /// A port's identity and its rights.

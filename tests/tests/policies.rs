@@ -1,4 +1,6 @@
-//! Test network policies in force at ports, with traffic of ordinary programs and of attackers.
+//! Test network policies in force at ports.
+//!
+//! Ordinary programs and attackers send the traffic.
 
 mod policies {
     mod attacker;

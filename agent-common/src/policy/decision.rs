@@ -100,7 +100,9 @@ impl Act {
         }
     }
 
-    /// Returns a number for what lets a frame go on; `None` for what ends or answers it.
+    /// Returns a number for what lets a frame go on.
+    ///
+    /// `None` for what ends or answers it.
     #[inline(always)]
     pub const fn pack(self) -> Option<u32> {
         match self {

@@ -180,7 +180,9 @@ impl fmt::Display for PolicyObject {
     }
 }
 
-/// A spec without rules for the pods of another; for all that it may be for, if that is too large, too.
+/// Returns a spec without rules for the pods of another.
+///
+/// It is for all pods that it may be for, if the selector is too large, too.
 ///
 /// A spec of the cluster's kind that says no more is none, and isolates as one that cannot be read.
 fn isolating(spec: &Value) -> Value {

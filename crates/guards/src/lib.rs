@@ -273,6 +273,9 @@ impl State {
         if !Arc::ptr_eq(&in_force.parsed, parsed) || !in_force.here.is_current(inputs, facts) {
             return Ok(false);
         }
+        if in_force.has(record.port_id, &member) {
+            return Ok(true);
+        }
         let Some((sets, atoms)) = in_force.like(&member) else {
             return Ok(false);
         };
@@ -392,6 +395,13 @@ impl InForce {
                 .into_iter()
                 .zip(local)
                 .all(|(one, (port, member))| one == (*port, member))
+    }
+
+    /// Reports whether a port is in force as this member.
+    fn has(&self, port: u16, member: &Member) -> bool {
+        let mut known = self.here.local().filter(|(it, _)| *it == port);
+        let known = known.next().map(|(_, member)| member);
+        self.added.get(&port).or(known) == Some(member)
     }
 
     /// Finds the sets of a port like another one, and the atoms of its addresses.

@@ -26,7 +26,9 @@ use self::numbers::Numbers;
 
 /// Time after which no program uses what is out of force.
 const GRACE: Duration = Duration::from_secs(1);
-/// Time for which connections go on that were there before the first policy of their port.
+/// Time for which the middles of connections from before are adopted.
+///
+/// They were there before the first policy of their port.
 const ADOPTION: Duration = Duration::from_secs(60);
 
 /// Rows by atom, for a direction of ports, as places in [`Guarded::rows`].
@@ -72,13 +74,17 @@ pub struct PortSets {
 /// All that the policies of a network say, as tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guarded {
-    /// The same in tables of a network whose numbers of atoms, rows and sets mean the same.
+    /// Version of the numbers of atoms, rows and sets.
+    ///
+    /// In tables of a network with the same version they mean the same.
     ///
     /// `None` for tables that are like no others.
     pub numbering: Option<u64>,
     /// Atoms of members and nodes.
     pub atoms: BTreeMap<Ip16, u32>,
-    /// Atoms of all other addresses, by first address and length of mapped addresses, bits.
+    /// Atoms of all other addresses, by prefix.
+    ///
+    /// A prefix is the first address and the length of mapped addresses, bits.
     pub blocks: BTreeMap<(Ip16, u8), u32>,
     /// Classes of ports.
     pub classes: Box<Classes>,
@@ -127,7 +133,7 @@ struct Inner {
     /// None after an error, and before the maps were read first.
     numbers: Option<Numbers>,
     networks: BTreeMap<u32, Network>,
-    /// What agents before have left is removed.
+    /// Leftovers of agents before are removed.
     swept: bool,
     /// Generations that are out of force, and since when.
     retired: Vec<(Instant, u32)>,
@@ -160,7 +166,9 @@ impl Guards {
         }
     }
 
-    /// Puts the policies of a network in force at its ports; returns the marks of these.
+    /// Puts the policies of a network in force at its ports.
+    ///
+    /// Returns the marks of these.
     ///
     /// `live` are the ports that have sent before, whose connections may be in their middle. Ports without sets
     /// keep theirs until [`Self::release`].
@@ -287,7 +295,9 @@ impl Guards {
         Ok(!ports.is_empty())
     }
 
-    /// Reads the marks of ports that have sets, by network, as an agent before has left them.
+    /// Reads the marks of ports that have sets, by network.
+    ///
+    /// An agent before has left them.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -324,7 +334,9 @@ impl Guards {
         Ok(named.collect())
     }
 
-    /// Removes what nothing uses any more; `complete`: all networks with policies were told of.
+    /// Removes what nothing uses any more.
+    ///
+    /// `complete`: all networks with policies were told of.
     ///
     /// Returns the time after which there is something to do again.
     ///
@@ -469,7 +481,9 @@ impl Inner {
         Ok(Some(content.is_closed(sets)))
     }
 
-    /// Has the next call write the network anew; what is in force stays.
+    /// Has the next call write all of the network.
+    ///
+    /// The policies in force stay.
     fn forget(&mut self, network: u32) {
         self.networks.remove(&network);
         self.numbers = None;

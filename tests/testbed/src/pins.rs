@@ -44,7 +44,9 @@ pub fn insert<const K: usize, const V: usize>(node: &Node, map: &str, entry: ([u
     map.insert(entry.0, entry.1, 0).expect("room");
 }
 
-/// Writes entries of `K` and `V` bytes, all of them zero but the keys, until a pinned map is full.
+/// Writes entries of `K` and `V` bytes until a pinned map is full.
+///
+/// All values are zero.
 ///
 /// # Panics
 /// If there is no such map.
