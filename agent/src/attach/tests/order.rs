@@ -18,6 +18,8 @@ async fn tables_lead_to_a_port_while_it_is_there_and_before_its_pod_can_send() {
             // Before the port counts for its new holder.
             "tables.reset",
             "ports.make",
+            // Policies are in force before anybody may write the port as live.
+            "tables.admit",
             "tables.port",
             "ports.make: pod's end",
             "ports.activate",
