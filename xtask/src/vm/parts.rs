@@ -17,12 +17,11 @@ const FIRST: [&str; 1] = ["netdev-kernel"];
 /// Programs of which a share runs before the rest of any, in this order.
 ///
 /// Nearly each of their tests loads and attaches the kernel programs.
-const SHARED: [&str; 8] = [
+const SHARED: [&str; 7] = [
     "datapath-kernel",
     "tests-attacks",
     "tests-isolation",
     "tests-ports",
-    "tests-policies",
     "tests-across",
     "tests-egress",
     "tests-afxdp",
@@ -31,7 +30,7 @@ const SHARED: [&str; 8] = [
 /// Programs that run at the end, the long ones last.
 ///
 /// They ask podnet more than the kernel, except `across`, of which a share has run.
-const LAST: [&str; 7] = [
+const LAST: [&str; 8] = [
     "tests-native",
     "tests-memif",
     "tests-crash",
@@ -39,6 +38,7 @@ const LAST: [&str; 7] = [
     "tests-multi",
     "tests-cni",
     "tests-across",
+    "tests-policies",
 ];
 
 /// Tests of a program in its share, evenly spread over the program's list.
