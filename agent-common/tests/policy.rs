@@ -17,7 +17,12 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 /// Reasons of the dispatcher, storm control and delivery, outside of the policy.
-const NOT_OF_THE_POLICY: [DropReason; 12] = [
+const NOT_OF_THE_POLICY: [DropReason; 16] = [
+    // Of network policies, which are asked after the decision.
+    DropReason::PolicyEgress,
+    DropReason::PolicyIngress,
+    DropReason::PolicyFragment,
+    DropReason::FlowLimit,
     DropReason::SmallSegments,
     DropReason::StormNetwork,
     DropReason::StormNode,
