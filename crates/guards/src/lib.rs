@@ -94,6 +94,8 @@ struct InForce {
     compiled: Option<policy::Network>,
     /// Ports that have come since, with their members.
     added: BTreeMap<u16, Member>,
+    /// False once a port has gone: one that comes again as it was has no sets.
+    is_whole: bool,
 }
 
 impl Guards {
@@ -159,6 +161,12 @@ impl Guards {
     /// # Errors
     /// When the kernel refuses.
     pub fn gone(&self, port: u16) -> Result<(), DatapathError> {
+        let mut state = self.state.lock();
+        for network in state.networks.values_mut() {
+            if let Some(in_force) = &mut network.in_force {
+                in_force.is_whole &= in_force.member(port).is_none();
+            }
+        }
         self.inputs.tables.guards().forget_port(port)
     }
 
@@ -270,10 +278,10 @@ impl State {
         let Some(in_force) = &mut network.in_force else {
             return Ok(false);
         };
-        if !Arc::ptr_eq(&in_force.parsed, parsed) || !in_force.here.is_current(inputs, facts) {
+        if !in_force.is_current(inputs, parsed, facts) {
             return Ok(false);
         }
-        if in_force.has(record.port_id, &member) {
+        if in_force.member(record.port_id) == Some(&member) {
             return Ok(true);
         }
         let Some((sets, atoms)) = in_force.like(&member) else {
@@ -372,6 +380,7 @@ impl Network {
             here,
             compiled,
             added: BTreeMap::new(),
+            is_whole: true,
         });
         Ok(())
     }
@@ -388,8 +397,7 @@ impl InForce {
     ) -> bool {
         let mut known: BTreeMap<u16, &Member> = self.here.local().collect();
         known.extend(self.added.iter().map(|(port, member)| (*port, member)));
-        Arc::ptr_eq(&self.parsed, parsed)
-            && self.here.is_current(inputs, facts)
+        self.is_current(inputs, parsed, facts)
             && known.len() == local.len()
             && known
                 .into_iter()
@@ -397,11 +405,16 @@ impl InForce {
                 .all(|(one, (port, member))| one == (*port, member))
     }
 
-    /// Reports whether a port is in force as this member.
-    fn has(&self, port: u16, member: &Member) -> bool {
-        let mut known = self.here.local().filter(|(it, _)| *it == port);
-        let known = known.next().map(|(_, member)| member);
-        self.added.get(&port).or(known) == Some(member)
+    /// Reports whether nothing but ports that came may be new.
+    fn is_current(&self, inputs: &Inputs, parsed: &Arc<Parsed>, facts: &NetworkFacts) -> bool {
+        self.is_whole && Arc::ptr_eq(&self.parsed, parsed) && self.here.is_current(inputs, facts)
+    }
+
+    /// The member of a port that is in force.
+    fn member(&self, port: u16) -> Option<&Member> {
+        let mut local = self.here.local().filter(|(it, _)| *it == port);
+        let local = local.next().map(|(_, member)| member);
+        self.added.get(&port).or(local)
     }
 
     /// Finds the sets of a port like another one, and the atoms of its addresses.

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 
 use agent_common::drop::DropReason;
+use serde_json::json;
 use testbed::Node;
 
 use super::scene::{answers, app, becomes, connect, denied, policy, setup};
@@ -47,4 +48,22 @@ fn a_port_id_that_is_used_again_has_no_policy_of_before() {
     let (_other, other) = app(&node, "other", "routed");
     answers(&web, &other, 80);
     answers(&other, &web, 80);
+}
+
+#[test]
+fn a_pod_that_comes_again_as_it_was_is_judged_again() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
+    let node = Node::start(setup().file("a.yaml", &policy("db", "routed", "db", "ingress: []")));
+    let (_web, web) = app(&node, "web", "routed");
+    let pod = node.pod("db");
+    let mut conf = node.conf("routed");
+    conf["labels"] = json!({"app": "db"});
+    conf["runtimeConfig"] = json!({"ips": ["10.61.0.9/24", "fd61::9/64"]});
+    for _ in 0..10 {
+        let port = pod.attach_conf(&conf, "net1");
+        denied(&node, &web, &port, 80, DropReason::PolicyIngress);
+        pod.detach("routed", "net1");
+    }
 }
