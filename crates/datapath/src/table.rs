@@ -126,6 +126,15 @@ impl<K: Bytes + Ord, V: Bytes> Table<K, V> {
         keys.map_err(DatapathError::map("read", self.name))
     }
 
+    /// Removes all entries with such keys.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove_where(&mut self, is_one: impl Fn(&K) -> bool) -> Result<(), DatapathError> {
+        let keys = self.keys()?.into_iter();
+        keys.filter(is_one).try_for_each(|key| self.remove(&key))
+    }
+
     /// Every entry.
     ///
     /// # Errors

@@ -229,14 +229,14 @@ impl Guards {
         if complete {
             // No port is admitted meanwhile: it would be in the maps, and not yet among the known.
             let _state = self.state.lock();
-            let known: BTreeSet<u16> = {
-                let ledger = self.inputs.book.ledger();
-                ledger.entries().map(|it| it.record.port_id).collect()
-            };
-            for port in guards.ports()?.into_keys() {
-                if !known.contains(&port) {
-                    guards.forget_port(port)?;
+            let mut strays: BTreeSet<u16> = guards.ports()?.into_keys().collect();
+            if !strays.is_empty() {
+                for entry in self.inputs.book.ledger().entries() {
+                    strays.remove(&entry.record.port_id);
                 }
+            }
+            for port in strays {
+                guards.forget_port(port)?;
             }
         }
         guards.settle(complete)
@@ -306,13 +306,9 @@ impl State {
         facts: &NetworkFacts,
     ) -> Result<(), DatapathError> {
         let policies = parsed.of(&facts.name);
-        let live: BTreeSet<u16> = {
-            let ledger = inputs.book.ledger();
-            ledger.live_on(facts.id).map(|it| it.port_id).collect()
-        };
         if policies.is_empty() || facts.by_node {
             self.networks.remove(&facts.id);
-            return inputs.tables.enforce(facts.id, None, &live);
+            return inputs.tables.enforce(facts.id, None);
         }
         let local = self.members.local(inputs, facts);
         let network = self.networks.entry(facts.id).or_default();
@@ -325,10 +321,10 @@ impl State {
                 return Ok(());
             }
             let here = self.members.world(inputs, facts, local, Some(before.here));
-            return network.enforce(inputs, parsed, facts, here, &live);
+            return network.enforce(inputs, parsed, facts, here);
         }
         let here = self.members.world(inputs, facts, local, None);
-        network.enforce(inputs, parsed, facts, here, &live)
+        network.enforce(inputs, parsed, facts, here)
     }
 }
 
@@ -339,7 +335,6 @@ impl Network {
         parsed: &Arc<Parsed>,
         facts: &NetworkFacts,
         here: Here,
-        live: &BTreeSet<u16>,
     ) -> Result<(), DatapathError> {
         let policies = parsed.of(&facts.name);
         let judged = 0..here.ports.len();
@@ -354,7 +349,7 @@ impl Network {
                 Err(error) => (close(), None, Some(error.to_string())),
             };
         self.unfit = false;
-        match inputs.tables.enforce(facts.id, Some(&guarded), live) {
+        match inputs.tables.enforce(facts.id, Some(&guarded)) {
             Err(DatapathError::MapFull { name, max_entries }) if refused.is_none() => {
                 // What was in force goes, and may leave the room.
                 refused = Some(format!(
@@ -363,7 +358,7 @@ impl Network {
                 ));
                 self.unfit = true;
                 compiled = None;
-                inputs.tables.enforce(facts.id, Some(&close()), live)?;
+                inputs.tables.enforce(facts.id, Some(&close()))?;
             }
             enforced => enforced?,
         }

@@ -16,8 +16,7 @@ use crate::Reconciler;
 impl Reconciler {
     /// Puts the policies of a network in force at its ports on this node.
     ///
-    /// The sets come before the tables that lead to them, and go after those. `live` are ports that have sent
-    /// before.
+    /// The sets come before the tables that lead to them, and go after those.
     ///
     /// # Errors
     /// When the kernel refuses, or a table is full: what was in force stays.
@@ -25,22 +24,22 @@ impl Reconciler {
         &self,
         network: u32,
         wanted: Option<&Arc<Guarded>>,
-        live: &BTreeSet<u16>,
     ) -> Result<(), DatapathError> {
+        let live = || -> BTreeSet<u16> {
+            let ledger = self.book.ledger();
+            ledger.live_on(network).map(|it| it.port_id).collect()
+        };
         let marks = match wanted.filter(|wanted| !wanted.ports.is_empty()) {
             Some(wanted) => {
                 self.lock().datapath.serve_guards()?;
-                self.guards.enforce(network, wanted, live)?
+                self.guards.enforce(network, wanted, &live())?
             }
             None => Marks::default(),
         };
         let now = marks.clone();
         let before = self.surroundings.set_marks(network, marks);
         // The entries of a port that is not live yet are written later, with these marks.
-        let live: BTreeSet<u16> = {
-            let ledger = self.book.ledger();
-            ledger.live_on(network).map(|it| it.port_id).collect()
-        };
+        let live = live();
         let of = |marks: &Marks| {
             let among = |ports: &BTreeSet<u16>| -> BTreeSet<u16> {
                 ports.intersection(&live).copied().collect()
@@ -48,14 +47,12 @@ impl Reconciler {
             let is_any = !marks.guarded.is_empty();
             (is_any, among(&marks.guarded), among(&marks.closed))
         };
-        if of(&before) != of(&now)
-            && let Err(error) = self.reconcile(network)
-        {
-            // The next call has it to do again.
-            self.surroundings.set_marks(network, (*before).clone());
-            return Err(error);
-        }
         if of(&before) != of(&now) {
+            if let Err(error) = self.reconcile(network) {
+                // The next call has it to do again.
+                self.surroundings.set_marks(network, (*before).clone());
+                return Err(error);
+            }
             reached("guards.marked");
         }
         let mut gone = self.guards.ports_of(network);

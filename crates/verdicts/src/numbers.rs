@@ -74,35 +74,11 @@ pub(super) fn remove(
     maps: &mut GuardMaps,
     is_one: impl Fn(u32) -> bool,
 ) -> Result<(), DatapathError> {
-    for key in maps
-        .sets
-        .keys()?
-        .iter()
-        .filter(|key| is_one(key.generation))
-    {
-        maps.sets.remove(key)?;
-    }
-    for key in maps
-        .rows
-        .keys()?
-        .iter()
-        .filter(|key| is_one(key.generation))
-    {
-        maps.rows.remove(key)?;
-    }
-    for key in maps
-        .atoms
-        .keys()?
-        .iter()
-        .filter(|key| is_one(key.generation))
-    {
-        maps.atoms.remove(key)?;
-    }
+    maps.sets.remove_where(|key| is_one(key.generation))?;
+    maps.rows.remove_where(|key| is_one(key.generation))?;
+    maps.atoms.remove_where(|key| is_one(key.generation))?;
     for key in maps.blocks.dump()?.into_keys().filter(|key| is_one(key.0)) {
         maps.blocks.remove(key)?;
     }
-    for generation in maps.classes.keys()?.iter().filter(|it| is_one(**it)) {
-        maps.classes.remove(generation)?;
-    }
-    Ok(())
+    maps.classes.remove_where(|generation| is_one(*generation))
 }
