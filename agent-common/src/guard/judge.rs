@@ -98,24 +98,22 @@ const _: () = assert!(size_of::<Classes>() == 1544);
 
 impl Classes {
     /// Finds the class of a port by eight halvings.
+    ///
+    /// It is written without branches: a verifier walks both ways of each.
     #[inline(always)]
     pub fn class(&self, protocol: u32, port: u16) -> Option<u32> {
         let count = u32::from(*self.counts.get(protocol as usize & 3)?);
         let first = protocol * 256;
-        // The class is in `low..high`.
-        let (mut low, mut high) = (0, count);
-        for _ in 0..8 {
-            if high - low <= 1 {
-                break;
-            }
-            let middle = (low + high) / 2;
-            if *self.starts.get((first + middle) as usize)? <= port {
-                low = middle;
-            } else {
-                high = middle;
-            }
+        let mut class = 0;
+        for bit in [7, 6, 5, 4, 3, 2, 1, 0] {
+            let at = class | 1 << bit;
+            let start = u32::from(*self.starts.get((first + at) as usize)?);
+            // 1 for a class that is there and begins at the port or before it.
+            let begins = start.wrapping_sub(u32::from(port) + 1) >> 31;
+            let is_there = at.wrapping_sub(count) >> 31;
+            class |= (begins & is_there) << bit;
         }
-        (low < 256 && high > low).then_some(low)
+        (count != 0).then_some(class)
     }
 }
 

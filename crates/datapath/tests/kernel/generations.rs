@@ -457,6 +457,7 @@ fn the_maps_in_the_kernel_have_the_published_layout() {
                 "percpu_hash" => 5,
                 "lru_hash" => 9,
                 "percpu_array" => 6,
+                "lpm_trie" => 11,
                 "ringbuf" => 27,
                 other => unreachable!("{other} is no map type of ours"),
             };
