@@ -364,14 +364,9 @@ impl Metrics {
             &waiting,
             &impaired,
         ];
-        for collector in others {
-            families.extend(
-                collector
-                    .collect()
-                    .into_iter()
-                    .filter(|family| !family.get_metric().is_empty()),
-            );
-        }
+        families.extend(others.iter().flat_map(|collector| collector.collect()));
+        // A family without a series cannot be encoded, and would take the page with it.
+        families.retain(|family| !family.get_metric().is_empty());
         exposition(&families)
     }
 }

@@ -49,9 +49,8 @@ pub(super) fn families(ports: &[MemifPort]) -> Result<Vec<MetricFamily>, Metrics
     }
     let connected = connected.collect().into_iter();
     let counters = [packets, bytes, drops].into_iter();
-    let families = connected.chain(counters.flat_map(|counter| counter.collect()));
-    Ok(families
-        .filter(|family| !family.get_metric().is_empty())
+    Ok(connected
+        .chain(counters.flat_map(|counter| counter.collect()))
         .collect())
 }
 

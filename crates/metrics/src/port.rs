@@ -98,6 +98,5 @@ pub(super) fn families(ports: &[PortTraffic]) -> Result<Vec<MetricFamily>, Metri
     Ok(all
         .into_iter()
         .flat_map(|counter| counter.collect())
-        .filter(|family| !family.get_metric().is_empty())
         .collect())
 }

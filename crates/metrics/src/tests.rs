@@ -287,3 +287,13 @@ fn a_sweep_replaces_the_connections_of_the_one_before() {
     let unread = Metrics::new().unwrap().render(&Snapshot::default());
     assert!(!unread.unwrap().contains("podnet_policies"), "not known");
 }
+
+#[test]
+fn a_node_without_policies_has_a_page() {
+    let snapshot = Snapshot {
+        policies: Some(PolicyNumbers::default()),
+        ..Snapshot::default()
+    };
+    let text = Metrics::new().unwrap().render(&snapshot).unwrap();
+    assert!(text.contains("podnet_policy_problems 0"), "{text}");
+}

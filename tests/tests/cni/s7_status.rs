@@ -157,8 +157,8 @@ fn the_admin_address_answers() {
     let pod = node.pod("a");
     pod.attach("blue", "net1");
     for path in ["/livez", "/readyz", "/metrics", "/debug/state"] {
-        let (status, _) = node.http(path).expect("the admin address answers");
-        assert_eq!(status, 200, "{path}");
+        let (status, said) = node.http(path).expect("the admin address answers");
+        assert_eq!(status, 200, "{path}: {said}");
     }
     let (_, metrics) = node.http("/metrics").expect("metrics");
     assert!(metrics.contains("podnet_"), "{metrics}");
