@@ -22,13 +22,13 @@ mod tables;
 mod tuple;
 
 pub use self::flow::{
-    FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_HIGH_OPENED, FLOW_RESET, Flow,
-    FlowKey, FlowWords, TICK_SHIFT, tick,
+    FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_HIGH_OPENED, FLOW_NODE,
+    FLOW_RESET, Flow, FlowKey, FlowWords, TICK_SHIFT, tick,
 };
 pub use self::fragment::{Fragment, FragmentKey};
 pub use self::judge::{CLASSES, Classes, OTHERS, ROW_WORDS, Row, RowKey, SetKey, UNKNOWN_ATOM};
 pub use self::pass::{End, Passage, To, pass};
-pub use self::sides::{ARP_MAX, arrive, depart};
+pub use self::sides::{ARP_MAX, Origin, arrive, depart, from_node};
 pub use self::tables::{BUDGETS, GuardTables, budget_of_address, take};
 pub use self::tuple::{ND_MAX, Tuple, is_exempt};
 
@@ -36,6 +36,10 @@ pub use self::tuple::{ND_MAX, Tuple, is_exempt};
 ///
 /// A port has it for a while when its first policy comes, so that its connections go on.
 pub const GUARD_ADOPT: u32 = 1 << 0;
+/// The sender is the node itself, whose packets no policy of its pods denies.
+///
+/// No entry of a port has it.
+pub const GUARD_NODE: u32 = 1 << 1;
 
 /// Sets of a port, in `GUARDS`.
 ///

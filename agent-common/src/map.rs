@@ -63,6 +63,8 @@ pub const ROOT_FROM_OVERLAY: u32 = 1;
 pub const ROOT_FROM_UPLINK: u32 = 2;
 /// `ROOT[ROOT_FROM_GATEWAY]` is what the dispatcher of a gateway's link calls.
 pub const ROOT_FROM_GATEWAY: u32 = 3;
+/// `ROOT[ROOT_TO_POD]` is called for what the node's stack sends to a pod.
+pub const ROOT_TO_POD: u32 = 4;
 /// Slots of `ROOT`.
 pub const ROOT_SLOTS: u32 = 8;
 /// `ROOT_XDP[ROOT_XDP_UPLINK]` is what the XDP dispatcher of an uplink calls.
@@ -90,5 +92,7 @@ pub const JUMP_GUARD_IN: u32 = 7;
 ///
 /// Policies have let it pass.
 pub const JUMP_CARRY: u32 = 8;
+/// `JUMP[JUMP_GUARD_TO]` judges what the node's stack sends to a guarded port.
+pub const JUMP_GUARD_TO: u32 = 9;
 /// Slots of `JUMP`.
 pub const JUMP_SLOTS: u32 = 16;

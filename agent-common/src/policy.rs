@@ -51,21 +51,26 @@ pub fn decide_in<F: Frame + ?Sized, T: Tables>(
 /// `Truncated`, `Malformed`, `Ipv6Headers`.
 #[inline(always)]
 pub fn read<F: Frame + ?Sized>(frame: &F, scratch: &mut Scratch) -> Result<u16, DropReason> {
-    let read = |scratch: &mut Scratch| {
-        scratch.partial = frame.partial();
-        let ether_type = parse::ethernet(frame, scratch)?;
-        match ether_type {
-            ETH_P_IP => parse::ipv4(frame, scratch)?,
-            ETH_P_IPV6 => parse::ipv6(frame, scratch)?,
-            _ => {}
-        }
-        Ok(ether_type)
-    };
-    match read(scratch) {
+    match headers(frame, scratch) {
         Ok(ether_type) => Ok(ether_type),
         Err(Act::Drop(reason)) => Err(reason),
         Err(_) => Err(DropReason::Malformed),
     }
+}
+
+/// Reads the headers of a frame.
+///
+/// Not a closure: the compiler would make a call of it, whose frame has no room on the stack.
+#[inline(always)]
+fn headers<F: Frame + ?Sized>(frame: &F, scratch: &mut Scratch) -> Step<u16> {
+    scratch.partial = frame.partial();
+    let ether_type = parse::ethernet(frame, scratch)?;
+    match ether_type {
+        ETH_P_IP => parse::ipv4(frame, scratch)?,
+        ETH_P_IPV6 => parse::ipv6(frame, scratch)?,
+        _ => {}
+    }
+    Ok(ether_type)
 }
 
 #[inline(always)]

@@ -2,10 +2,9 @@
 //!
 //! `d_pod` is the dispatcher attached to the host end of every pod link, `d_overlay` that of the
 //! tunnel device, `d_gateway` that of the links from gateways of egress to the node, `d_uplink` that of the node's
-//! interfaces and `x_uplink` the one before it, in XDP; they
-//! never change. What they call (`from_pod`, `from_overlay`, `from_gateway`, `from_uplink`, `xdp_uplink`) is
-//! replaced
-//! behind `ROOT` and `ROOT_XDP` when the agent is upgraded.
+//! interfaces, `x_uplink` the one before it, in XDP, and `d_to_pod` the one on the way out of host ends that the
+//! node's stack sends to; they never change. What they call (`from_pod`, `from_overlay`, `from_gateway`,
+//! `from_uplink`, `xdp_uplink`, `to_pod`) is replaced behind `ROOT` and `ROOT_XDP` when the agent is upgraded.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
@@ -43,6 +42,7 @@ mod replicate;
 mod skb;
 mod storm;
 mod tag;
+mod to_pod;
 mod tunnel;
 mod verdict;
 mod wire;
@@ -50,7 +50,8 @@ mod xdp;
 mod xdp_uplink;
 
 use agent_common::map::{
-    ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
+    ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_TO_POD,
+    ROOT_XDP_UPLINK,
 };
 use aya_ebpf::macros::{classifier, xdp};
 use aya_ebpf::programs::{TcContext, XdpContext};
@@ -82,6 +83,16 @@ pub fn d_overlay(ctx: TcContext) -> i32 {
 #[inline(always)]
 pub fn d_gateway(ctx: TcContext) -> i32 {
     maps::root(&ctx, ROOT_FROM_GATEWAY);
+    verdict::no_program().code()
+}
+
+/// TC egress on the host end of a pod link: calls whatever `ROOT` holds, or drops.
+///
+/// Only on ports that the node routes for. Drops all packets where there is none.
+#[classifier]
+#[inline(always)]
+pub fn d_to_pod(ctx: TcContext) -> i32 {
+    maps::root(&ctx, ROOT_TO_POD);
     verdict::no_program().code()
 }
 
@@ -180,6 +191,20 @@ pub fn carry(ctx: TcContext) -> i32 {
 #[inline(always)]
 pub fn guard_in(ctx: TcContext) -> i32 {
     guard_in::run(&Skb::new(&ctx)).code()
+}
+
+/// TC: lets pass what the node's stack sends to a pod, or has it judged.
+#[classifier]
+#[inline(always)]
+pub fn to_pod(ctx: TcContext) -> i32 {
+    to_pod::run(&Skb::new(&ctx)).code()
+}
+
+/// TC: judges what the node's stack sends to a port of a guarded network.
+#[classifier]
+#[inline(always)]
+pub fn guard_to(ctx: TcContext) -> i32 {
+    to_pod::judge(&Skb::new(&ctx)).code()
 }
 
 /// Questions the datapath answers itself.

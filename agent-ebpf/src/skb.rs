@@ -79,6 +79,13 @@ impl<'a> Skb<'a> {
         unsafe { (*self.raw()).ifindex }
     }
 
+    /// The interface by which the node got it; 0 for what it made itself.
+    #[inline(always)]
+    pub(crate) fn came_by(&self) -> u32 {
+        // SAFETY: as in `ifindex`.
+        unsafe { (*self.raw()).ingress_ifindex }
+    }
+
     /// How many packets it is on a wire, at least 1.
     #[inline(always)]
     pub(crate) fn segments(&self) -> u32 {

@@ -21,6 +21,7 @@ mod policies {
     mod live;
     mod nodes;
     mod restarts;
+    mod routed;
     mod sockets;
     mod views;
 }

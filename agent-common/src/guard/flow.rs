@@ -25,6 +25,8 @@ pub const FLOW_RESET: u32 = 1 << 4;
 ///
 /// No packet of it passes until it is opened again.
 pub const FLOW_DENIED: u32 = 1 << 5;
+/// The node itself opened the connection: no policy of the other end denies it.
+pub const FLOW_NODE: u32 = 1 << 6;
 
 /// Ticks after which an entry is none, by what the connection is.
 mod lifetime {

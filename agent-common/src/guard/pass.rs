@@ -1,12 +1,12 @@
 //! Let a packet pass by the policies of its ends, or drop it.
 
 use super::Guard;
-use super::flow::{FLOW_DENIED, FlowKey, FlowWords, opened};
+use super::flow::{FLOW_DENIED, FLOW_NODE, FlowKey, FlowWords, opened};
 use super::fragment::{self, FragmentKey};
 use super::judge::allows;
 use super::tables::{GuardTables, budget_of_address, budget_of_port};
 use super::tuple::{ACK, RST, SYN, Tuple, is_exempt};
-use super::{GUARD_ADOPT, related};
+use super::{GUARD_ADOPT, GUARD_NODE, related};
 use crate::addr::{Ip16, MacAddr};
 use crate::drop::DropReason;
 use crate::packet::{Frame, IPPROTO_TCP};
@@ -31,6 +31,14 @@ pub struct Passage {
     pub tuple: Tuple,
     /// Its connection.
     pub key: FlowKey,
+    /// `FLOW_NODE` for a connection that the node itself has opened, else 0.
+    pub by_node: u32,
+    /// Bucket that a new connection is paid from.
+    ///
+    /// Here, and not on the stack: what a verifier knows of it would multiply the states that it looks at.
+    pub budget: u32,
+    /// 1 for a sender that may be a router, else 0.
+    pub routed: u32,
     /// The packet that it is a fragment of.
     pub fragment: FragmentKey,
 }
@@ -68,6 +76,9 @@ impl Passage {
         },
         tuple: Tuple::EMPTY,
         key: FlowKey::EMPTY,
+        by_node: 0,
+        budget: 0,
+        routed: 0,
         fragment: FragmentKey::EMPTY,
     };
 }
@@ -115,11 +126,16 @@ pub fn pass<F: Frame + ?Sized, T: GuardTables>(
         return Ok(());
     }
     passage.tuple.start(packet);
+    (passage.budget, passage.routed) = match from {
+        End::Port(port_id) => (budget_of_port(port_id), 0),
+        End::Member => (budget_of_address(network, &passage.tuple.source), 0),
+        End::Outside => (budget_of_address(network, &passage.tuple.source), 1),
+    };
     let (tuple, fragment) = (&mut passage.tuple, &mut passage.fragment);
     fragment::ports(frame, network, packet, tables, tuple, fragment)?;
     let mut alone = to == To::Group;
     if related::is_error(packet, &passage.tuple) {
-        let ends = (from == End::Outside, &passage.sender, &passage.receiver);
+        let ends = (passage.routed != 0, &passage.sender, &passage.receiver);
         let (tuple, key) = (&mut passage.tuple, &mut passage.key);
         if related::is_related(frame, network, packet, ends, tables, tuple, key) {
             return Ok(());
@@ -127,7 +143,7 @@ pub fn pass<F: Frame + ?Sized, T: GuardTables>(
         passage.tuple.start(packet);
         alone = true;
     }
-    follow(network, from, alone, tables, passage)?;
+    follow(network, alone, tables, passage)?;
     fragment::keep(packet, tables, &passage.tuple, &passage.fragment);
     Ok(())
 }
@@ -138,7 +154,6 @@ pub fn pass<F: Frame + ?Sized, T: GuardTables>(
 #[inline(always)]
 fn follow<T: GuardTables>(
     network: u32,
-    from: End,
     alone: bool,
     tables: &T,
     passage: &mut Passage,
@@ -180,8 +195,16 @@ fn follow<T: GuardTables>(
         onward = passage.tuple.source_port > passage.tuple.destination_port;
     }
     let mut judged = Ok(());
+    passage.by_node = match found {
+        Some((_, words)) => words.flags & FLOW_NODE,
+        None if flags & GUARD_NODE != 0 => FLOW_NODE,
+        None => 0,
+    };
     // One place for both: the code is large.
     for attempt in 0..2 {
+        if passage.by_node != 0 {
+            break;
+        }
         if attempt == 1 {
             onward = !onward;
         }
@@ -211,16 +234,12 @@ fn follow<T: GuardTables>(
     if judged.is_err() || alone || is_tcp && tcp & RST != 0 {
         return judged;
     }
-    let budget = match from {
-        End::Port(port_id) => budget_of_port(port_id),
-        End::Member | End::Outside => budget_of_address(network, &passage.tuple.source),
-    };
-    if !tables.pay(budget) {
+    if passage.by_node == 0 && !tables.pay(passage.budget) {
         return Err(DropReason::FlowLimit);
     }
     let words = FlowWords {
         seen: now,
-        flags: opened(&passage.tuple, from_high, from_high == onward),
+        flags: opened(&passage.tuple, from_high, from_high == onward) | passage.by_node,
         egress,
         ingress,
     };

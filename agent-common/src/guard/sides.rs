@@ -1,9 +1,9 @@
 //! Judge what a port sends, and what comes for a port from elsewhere.
 
-use super::Guard;
 use super::pass::{End, Passage, To, pass};
 use super::tables::GuardTables;
 use super::tuple::is_exempt;
+use super::{GUARD_NODE, Guard};
 use crate::addr::MacAddr;
 use crate::drop::DropReason;
 use crate::endpoint::{
@@ -31,16 +31,22 @@ pub fn depart<F: Frame + ?Sized, T: GuardTables>(
     passage: &mut Passage,
 ) -> Result<(), DropReason> {
     let to = match act {
-        Act::Switch | Act::Moved | Act::Route => Some(&scratch.to).filter(|to| is_here(to)),
-        Act::Leave | Act::Wire | Act::WireRoute | Act::Flood => None,
-        Act::Drop(_) | Act::Ignore | Act::Node | Act::ArpReply | Act::NdReply | Act::EchoReply => {
+        Act::Switch | Act::Moved | Act::Route => port_here(&scratch.to),
+        // The node may translate the address: its receiver is judged once more there, with the address it has then.
+        Act::Node => match tables.endpoint(passage.port.network, &scratch.packet.destination) {
+            Some(receiver) => port_here(&receiver),
+            None => NO_PORT,
+        },
+        Act::Leave | Act::Wire | Act::WireRoute | Act::Flood => NO_PORT,
+        Act::Drop(_) | Act::Ignore | Act::ArpReply | Act::NdReply | Act::EchoReply => {
             return Ok(());
         }
     };
     passage.sender = tables.guard(passage.port.port_id);
-    passage.receiver = match to {
-        Some(to) => tables.guard(to.port_id),
-        None => Guard::default(),
+    passage.receiver = if to == NO_PORT {
+        Guard::default()
+    } else {
+        tables.guard(number(to))
     };
     let ether_type = u16::from_be_bytes(scratch.start.field::<12, 2>());
     if !is_ip(ether_type) {
@@ -93,10 +99,88 @@ pub fn arrive<F: Frame + ?Sized, T: GuardTables>(
     pass(frame, network, (from, To::One), packet, tables, passage)
 }
 
-/// True for a port of this node.
+/// The place where the node's stack got a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The node made it.
+    Node,
+    /// It came by the link of this port of the network.
+    Port(u16),
+    /// It came by another link.
+    Elsewhere,
+}
+
+/// Judges a packet that the node's stack sends to [`Passage::port`].
+///
+/// Addresses are those of the end of the way: the node has translated what it translates. What it made itself
+/// always passes, with its replies.
+///
+/// # Errors
+/// Those of [`depart`], `SpoofedIp`, and those of frames that cannot be read.
 #[inline(always)]
-const fn is_here(to: &Endpoint) -> bool {
-    to.flags & (ENDPOINT_REMOTE | ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE | ENDPOINT_WIRE) == 0
+pub fn from_node<F: Frame + ?Sized, T: GuardTables>(
+    frame: &F,
+    origin: Origin,
+    scratch: &mut Scratch,
+    tables: &T,
+    passage: &mut Passage,
+) -> Result<(), DropReason> {
+    let network = passage.port.network;
+    passage.sender = Guard::default();
+    passage.receiver = tables.guard(passage.port.port_id);
+    let ether_type = policy::read(frame, scratch)?;
+    if !is_ip(ether_type) {
+        // The node asks for the pod's hardware address.
+        return Ok(());
+    }
+    let source = match tables.endpoint(network, &scratch.packet.source) {
+        Some(source) => port_here(&source),
+        None => NO_PORT,
+    };
+    let came_by = match origin {
+        Origin::Node | Origin::Elsewhere => NO_PORT,
+        Origin::Port(port_id) => port_id as u32,
+    };
+    if matches!(origin, Origin::Node) {
+        passage.sender.flags = GUARD_NODE;
+    } else if source != NO_PORT {
+        // No other link brings packets of a pod of this node.
+        if source != came_by {
+            return Err(DropReason::SpoofedIp);
+        }
+        passage.sender = tables.guard(number(source));
+    }
+    // With another source, its own or that of a Service, the node sends it for the port still.
+    let from = if came_by == NO_PORT {
+        End::Outside
+    } else {
+        End::Port(number(came_by))
+    };
+    let packet = &scratch.packet;
+    pass(frame, network, (from, To::One), packet, tables, passage)
+}
+
+/// No port of this node.
+///
+/// A number, as the compiler reads the payload of an `Option` where there is none, which no verifier accepts.
+const NO_PORT: u32 = u32::MAX;
+
+/// The port of an endpoint of this node, else [`NO_PORT`].
+#[inline(always)]
+const fn port_here(to: &Endpoint) -> u32 {
+    let elsewhere = ENDPOINT_REMOTE | ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE | ENDPOINT_WIRE;
+    if to.flags & elsewhere == 0 {
+        to.port_id as u32
+    } else {
+        NO_PORT
+    }
+}
+
+/// The number of a port that is not [`NO_PORT`].
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "it was one of 16 bits")]
+const fn number(port: u32) -> u16 {
+    port as u16
 }
 
 #[inline(always)]

@@ -14,6 +14,7 @@ use crate::port::{PORT_L3, Port};
 mod flows;
 mod groups;
 mod icmp;
+mod node;
 mod parts;
 
 const NETWORK: u32 = 7;
@@ -107,6 +108,31 @@ impl World {
             self,
             &mut passage,
         );
+        self.settle();
+        result
+    }
+
+    /// Takes a frame from the node's stack for a pod.
+    fn deliver(&mut self, origin: Origin, to: [u8; 4], frame: &[u8]) -> Result<(), DropReason> {
+        let mut scratch = Scratch::EMPTY;
+        let mut passage = Passage {
+            port: port(to),
+            ..Passage::EMPTY
+        };
+        let result = from_node(frame, origin, &mut scratch, self, &mut passage);
+        self.settle();
+        result
+    }
+
+    /// Sends a frame of a pod to the node's stack.
+    fn hand_over(&mut self, from: [u8; 4], frame: &[u8]) -> Result<(), DropReason> {
+        let mut scratch = Scratch::EMPTY;
+        policy::read(frame, &mut scratch).unwrap();
+        let mut passage = Passage {
+            port: port(from),
+            ..Passage::EMPTY
+        };
+        let result = depart(frame, Act::Node, &scratch, self, &mut passage);
         self.settle();
         result
     }

@@ -113,12 +113,8 @@ impl Act {
             Self::Wire => Some(5),
             Self::WireRoute => Some(6),
             Self::Flood => Some(7),
-            Self::Drop(_)
-            | Self::Ignore
-            | Self::Node
-            | Self::ArpReply
-            | Self::NdReply
-            | Self::EchoReply => None,
+            Self::Node => Some(8),
+            Self::Drop(_) | Self::Ignore | Self::ArpReply | Self::NdReply | Self::EchoReply => None,
         }
     }
 
@@ -133,6 +129,7 @@ impl Act {
             5 => Some(Self::Wire),
             6 => Some(Self::WireRoute),
             7 => Some(Self::Flood),
+            8 => Some(Self::Node),
             _ => None,
         }
     }

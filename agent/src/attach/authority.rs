@@ -56,7 +56,7 @@ impl Authority for Giver {
         network: &api::Network,
         host: HostEnd,
     ) -> Result<Attachment, AgentError> {
-        if let Err(unread) = self.guards.known_for(network).await {
+        if let Err(unread) = self.guards.known().await {
             return Err(WorldError::NotSynced { unread }.into());
         }
         let Some(cluster) = &self.cluster else {

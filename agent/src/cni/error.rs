@@ -331,7 +331,7 @@ fn uplink_code(error: &UplinkError) -> ErrorCode {
 fn host_code(error: &HostError) -> ErrorCode {
     match error {
         HostError::Netdev(error) if error.is_exists() => ErrorCode(111),
-        HostError::Netdev(_) => ErrorCode(110),
+        HostError::Netdev(_) | HostError::OneSided { .. } => ErrorCode(110),
         HostError::Datapath(_) => ErrorCode(120),
     }
 }

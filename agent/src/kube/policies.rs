@@ -1,7 +1,7 @@
 //! Policies of the cluster, and what they select by.
 //!
-//! The three kinds are followed always. Pods, namespaces and nodes are followed for as long as a policy names
-//! networks: the copy of all pods is the largest that an agent has, and most clusters need none. See
+//! The three kinds are followed always. Pods, namespaces and nodes are followed for as long as a policy is for a
+//! network of podnet: the copy of all pods is the largest that an agent has, and most clusters need none. See
 //! [0098](../../../docs/adr/0098-inputs-of-policies-come-with-the-first-policy.md).
 
 use std::sync::Arc;
@@ -81,14 +81,16 @@ impl Policies {
         let mut policies = policies.work();
         let mut inputs: Option<Inputs> = None;
         let mut unneeded: Option<Instant> = None;
+        let mut networks = self.home.world.changes();
         loop {
             let begun = Instant::now();
             let mut world = copies.world();
-            if world.names_networks() {
+            let routes = self.home.world.get().resolved.routed_by_node().is_some();
+            if world.names_networks() || routes && world.is_for_default() {
                 unneeded = None;
                 let inputs = inputs.get_or_insert_with(|| {
                     tracing::info!(
-                        "a policy names networks: pods, namespaces and nodes are followed"
+                        "a policy is for networks of podnet: pods, namespaces and nodes are followed"
                     );
                     Inputs::new(&self.client, &changed)
                 });
@@ -106,6 +108,8 @@ impl Policies {
             let rest = SETTLE.max(begun.elapsed().saturating_mul(REST));
             tokio::select! {
                 () = changed.notified() => {}
+                // The sender lives as long as the node.
+                _ = networks.changed() => {}
                 () = tokio::time::sleep(LINGER), if unneeded.is_some() => {}
                 () = follow_all(&mut policies, &mut inputs) => {}
             }

@@ -1,7 +1,8 @@
 //! Attach the dispatchers to links.
 //!
 //! These are `d_pod` to the host end of a pod link, `d_overlay` to the tunnel device, `d_gateway` to the
-//! links of gateways, `d_uplink` to interfaces of the node. The one in XDP is attached in `xdp.rs`.
+//! links of gateways, `d_uplink` to interfaces of the node, `d_to_pod` to the host end of a pod link on the
+//! way out. The one in XDP is attached in `xdp.rs`.
 //!
 //! First as a TC filter, which every kernel has and newer ones attach without waiting. Then,
 //! where the kernel has TCX (6.6; found out by trying, because distributions backport), a pinned
@@ -27,6 +28,10 @@ use crate::programs::{Programs, Side};
 pub enum Dispatcher {
     /// At the host end of a pod's link.
     Pod,
+    /// On the way out of a pod's link, where the node's stack sends to it.
+    ///
+    /// Packets that it lets pass go on as without it.
+    ToPod,
     /// At the tunnel device.
     Overlay,
     /// At the node's end of a gateway's link.
@@ -42,6 +47,7 @@ impl Dispatcher {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pod => "d_pod",
+            Self::ToPod => "d_to_pod",
             Self::Overlay => "d_overlay",
             Self::Gateway => "d_gateway",
             Self::Uplink => "d_uplink",
@@ -51,6 +57,7 @@ impl Dispatcher {
     const fn side(self) -> Side {
         match self {
             Self::Pod => Side::Pod,
+            Self::ToPod => Side::ToPod,
             Self::Overlay => Side::Overlay,
             Self::Gateway => Side::Gateway,
             Self::Uplink => Side::Uplink,

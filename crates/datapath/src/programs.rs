@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_common::map::{
-    JUMP_ANSWER, JUMP_CARRY, JUMP_FLOOD, JUMP_GUARD_IN, JUMP_GUARD_POD, JUMP_ICMP_ERROR,
-    JUMP_REPLICATE, JUMP_TO_WIRE, JUMP_WIRE, ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD,
-    ROOT_FROM_UPLINK, ROOT_XDP_UPLINK,
+    JUMP_ANSWER, JUMP_CARRY, JUMP_FLOOD, JUMP_GUARD_IN, JUMP_GUARD_POD, JUMP_GUARD_TO,
+    JUMP_ICMP_ERROR, JUMP_REPLICATE, JUMP_TO_WIRE, JUMP_WIRE, ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY,
+    ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_TO_POD, ROOT_XDP_UPLINK,
 };
 use aya::Ebpf;
 use aya::maps::{Map, MapData, ProgramArray};
@@ -42,9 +42,10 @@ const REPLICATE: (u32, &str) = (JUMP_REPLICATE, "replicate");
 /// Programs that judge by policies, with their slots in `JUMP`.
 ///
 /// They are loaded with the first policy of a port.
-const GUARDS: [(u32, &str); 3] = [
+const GUARDS: [(u32, &str); 4] = [
     (JUMP_CARRY, "carry"),
     (JUMP_GUARD_IN, "guard_in"),
+    (JUMP_GUARD_TO, "guard_to"),
     (JUMP_GUARD_POD, "guard_pod"),
 ];
 
@@ -53,6 +54,8 @@ const GUARDS: [(u32, &str); 3] = [
 pub(crate) enum Side {
     /// Links of pods.
     Pod,
+    /// Links of pods that the node's stack sends to, on their way out.
+    ToPod,
     /// The tunnel device.
     Overlay,
     /// Links of gateways.
@@ -78,10 +81,11 @@ impl Side {
     /// All of them, in the order in which packets get new programs.
     ///
     /// Packets of other nodes are let in before pods send any, as an answer. What XDP drops, all others drop.
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Overlay,
         Self::Gateway,
         Self::Uplink,
+        Self::ToPod,
         Self::Pod,
         Self::Early,
     ];
@@ -96,6 +100,11 @@ impl Side {
                     (JUMP_ANSWER, "answer"),
                     (JUMP_ICMP_ERROR, "icmp_error"),
                 ],
+            },
+            Self::ToPod => Parts {
+                dispatcher: Dispatcher::ToPod.name(),
+                root: ("ROOT", ROOT_TO_POD, "to_pod"),
+                jumps: &[],
             },
             Self::Overlay => Parts {
                 dispatcher: Dispatcher::Overlay.name(),

@@ -1,7 +1,8 @@
 //! Puts network policies in force at the ports of this node.
 //!
-//! Policies, labels and members come from elsewhere. For each network that a policy names they are compiled
-//! ([`policy`]) and written ([`tables::guards`]): before a port is live, and whenever one of them changes.
+//! Policies, labels and members come from elsewhere. For each network that a policy is for they are compiled
+//! ([`policy`]) and written ([`tables::guards`]): before a port is live, and whenever one of them changes. A policy that
+//! names no network is for the one that the node routes for.
 //!
 //! While it is not known which policies there are, nothing is taken back that is in force.
 
@@ -117,14 +118,11 @@ impl Guards {
         }
     }
 
-    /// Waits until the policies are known, for a network that they may name.
+    /// Waits until the policies are known, which may be for any network.
     ///
     /// # Errors
     /// The sources that were not read in time: nothing may attach to the network.
-    pub async fn known_for(&self, network: &api::Network) -> Result<(), Vec<String>> {
-        if network.routing == api::Routing::Node {
-            return Ok(());
-        }
+    pub async fn known(&self) -> Result<(), Vec<String>> {
         let mut changes = self.inputs.policies.changes();
         let known = async {
             while !self.inputs.policies.get().unread.is_empty() {
@@ -147,7 +145,7 @@ impl Guards {
         let Some(parsed) = state.parse(&self.inputs) else {
             return Ok(());
         };
-        if parsed.of(&record.network.name).is_empty() || record.network.by_node {
+        if parsed.of(&record.network.name).is_empty() {
             return Ok(());
         }
         if state.add(&self.inputs, &parsed, record)? {
@@ -306,7 +304,7 @@ impl State {
         facts: &NetworkFacts,
     ) -> Result<(), DatapathError> {
         let policies = parsed.of(&facts.name);
-        if policies.is_empty() || facts.by_node {
+        if policies.is_empty() {
             self.networks.remove(&facts.id);
             return inputs.tables.enforce(facts.id, None);
         }

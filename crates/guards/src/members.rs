@@ -1,6 +1,6 @@
 //! Members of a network, with what policies select them by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use policy::{
     Direction, Labels, Member, NamedPort, Node, Policy, Protocol, Workload, Workloads, World,
 };
 use tables::remotes::Resolved;
-use world::policies::PolicyWorld;
+use world::policies::{PodFacts, PolicyWorld};
 
 use crate::Inputs;
 
@@ -144,7 +144,10 @@ impl Members {
                 (before.world.namespaces, before.world.nodes)
             }
             None => {
-                members.extend(self.far(inputs, &sources));
+                match facts.by_node {
+                    true => members.extend(self.routed(inputs, &sources, facts)),
+                    false => members.extend(self.far(inputs, &sources)),
+                }
                 let policies = &sources.policies;
                 let nodes = policies.nodes.iter().map(|node| Node {
                     labels: node.labels.clone(),
@@ -169,6 +172,33 @@ impl Members {
             },
             ports,
         }
+    }
+
+    /// Collects the pods of a network that nodes route for.
+    ///
+    /// Those with a port here are left out. No slice tells of them. Their addresses are those that Kubernetes has of them.
+    fn routed(&mut self, inputs: &Inputs, sources: &Sources, facts: &NetworkFacts) -> Vec<Member> {
+        let here: BTreeSet<(String, String)> = {
+            let ledger = inputs.book.ledger();
+            let pods = ledger.entries_on(facts.id).filter_map(|it| it.pod.as_ref());
+            pods.map(|pod| (pod.namespace.clone(), pod.name.clone()))
+                .collect()
+        };
+        let workloads = self.workloads.get_or_insert_default();
+        let pods = sources.policies.pods.iter();
+        let pods = pods.filter(|(key, pod)| !pod.ended && !here.contains(*key));
+        pods.filter_map(|((namespace, _), pod)| {
+            let mut addresses = pod.addresses.clone();
+            addresses.retain(|address| {
+                let mut subnets = facts.subnets.iter();
+                subnets.any(|subnet| subnet.prefix.contains(address))
+            });
+            (!addresses.is_empty()).then(|| Member {
+                workload: workloads.share(of_facts(namespace, pod)),
+                addresses,
+            })
+        })
+        .collect()
     }
 
     /// Collects the members on other nodes.
@@ -240,12 +270,15 @@ fn of_pod(policies: &PolicyWorld, namespace: &str, name: &str, on: Option<&str>)
     let key = (namespace.to_owned(), name.to_owned());
     let pod = policies.pods.get(&key).filter(|pod| !pod.ended);
     let pod = pod.filter(|pod| on.is_none_or(|node| pod.node == node));
-    let known = pod.map(|pod| Workload {
+    pod.map(|pod| of_facts(namespace, pod)).flatten_known()
+}
+
+fn of_facts(namespace: &str, pod: &PodFacts) -> Workload {
+    Workload {
         namespace: namespace.to_owned(),
         labels: pod.labels.clone(),
         ports: pod.ports.iter().filter_map(named_port).collect(),
-    });
-    known.flatten_known()
+    }
 }
 
 fn named_port(port: &world::policies::PodPort) -> Option<NamedPort> {

@@ -80,7 +80,7 @@ impl Parsed {
         self.by_network.get(network).map_or(&[], Vec::as_slice)
     }
 
-    /// Reports whether no policy is for any network by name.
+    /// Reports whether no policy is for any network of podnet.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_network.is_empty()
     }
@@ -142,11 +142,14 @@ fn read_policy(object: &PolicyObject) -> Read {
 fn place(object: &PolicyObject, world: &World) -> Place {
     let mut place = Place::default();
     match &object.networks {
-        PolicyNetworks::Default => place.problems.push(
-            "podnet does not enforce it on the default network: name the networks that it is for in the \
-             annotation podnet.dev/networks"
-                .to_owned(),
-        ),
+        PolicyNetworks::Default => match world.resolved.routed_by_node() {
+            Some(network) => place.networks.push(network.name.clone()),
+            None => place.problems.push(
+                "podnet does not enforce it on the default network, which is not one of routing: Node: name the \
+                 networks that it is for in the annotation podnet.dev/networks"
+                    .to_owned(),
+            ),
+        },
         PolicyNetworks::PodNetworks(names) => place.networks.clone_from(names),
         PolicyNetworks::Definitions(names) => {
             for (namespace, name) in names {

@@ -60,11 +60,8 @@ impl Told {
         self.of = Some(Arc::clone(parsed));
         let (mut problems, mut left) = (Problems::new(), Problems::new());
         for (object, read, place) in parsed.all() {
-            let to = if object.networks == PolicyNetworks::Default {
-                &mut left
-            } else {
-                &mut problems
-            };
+            let is_left = object.networks == PolicyNetworks::Default && place.networks.is_empty();
+            let to = if is_left { &mut left } else { &mut problems };
             let of_rules = read.problems.iter().map(ToString::to_string);
             let others = object.problems.iter().chain(&place.problems).cloned();
             for problem in others.chain(of_rules) {

@@ -82,7 +82,7 @@ impl Guards {
         };
         let mut worlds = std::collections::BTreeMap::new();
         for facts in networks {
-            if !parsed.of(&facts.name).is_empty() && !facts.by_node {
+            if !parsed.of(&facts.name).is_empty() {
                 let local = state.members.local(&self.inputs, &facts);
                 let here = state.members.world(&self.inputs, &facts, local, None);
                 worlds.entry(facts.name.clone()).or_insert((here, facts));
@@ -127,7 +127,7 @@ impl Guards {
             found.cloned()?
         };
         let policies = parsed.of(&facts.name);
-        if policies.is_empty() || facts.by_node {
+        if policies.is_empty() {
             return None;
         }
         let local = state.members.local(&self.inputs, &facts);

@@ -11,4 +11,13 @@ pub enum HostError {
     /// Programs or maps could not be read or changed.
     #[error(transparent)]
     Datapath(#[from] DatapathError),
+    /// A link of an agent of before, on a kernel without TCX.
+    #[error(
+        "interface {ifindex} is of an agent of before, and policies cannot judge what the node sends to its pod: \
+         restart the pod"
+    )]
+    OneSided {
+        /// Its index.
+        ifindex: u32,
+    },
 }

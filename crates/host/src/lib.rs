@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd as _;
 
-use datapath::{Dispatcher, Hook, Room};
+use datapath::{Dispatcher, Hook, HookKind, Room};
 use netdev::{Connection, Discipline, Netlink};
 
 pub mod error;
@@ -47,6 +47,35 @@ impl Host {
         self.netlink.with(look).await
     }
 
+    /// True when packets from the node's stack to this interface meet their dispatcher.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub async fn is_on_the_way_out(&self, ifindex: u32) -> Result<bool, HostError> {
+        let hook = self.hook.clone();
+        let look = move |connection: &mut Connection| {
+            Attached::to(&hook)?.is_on_the_way_out(connection, ifindex)
+        };
+        self.netlink.with(look).await
+    }
+
+    /// Has packets from the node's stack to this interface meet their dispatcher.
+    ///
+    /// True where they did not.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn mend_way_out(&self, ifindex: u32) -> Result<bool, HostError> {
+        let hook = self.hook.clone();
+        let mend = move |connection: &mut Connection| {
+            if Attached::to(&hook)?.is_on_the_way_out(connection, ifindex)? {
+                return Ok(false);
+            }
+            attach_way_out(connection, &hook, ifindex).map(|()| true)
+        };
+        self.netlink.with(mend).await
+    }
+
     /// Attaches the dispatcher where it is missing.
     ///
     /// # Errors
@@ -59,12 +88,40 @@ impl Host {
     }
 }
 
-/// The dispatcher as the kernel knows it, which is asked for once for many links.
+/// Has what the node's stack sends to a pod meet its dispatcher.
+///
+/// It is on the way out of the pod's host end. A link of an agent of before has no place for it, and gets one if a TCX link stands in front of its filter.
+///
+/// # Errors
+/// When the kernel refuses, and [`HostError::OneSided`].
+pub fn attach_way_out(
+    connection: &mut Connection,
+    hook: &Hook,
+    ifindex: u32,
+) -> Result<(), HostError> {
+    let (program, name) = (hook.program(Dispatcher::ToPod)?, Dispatcher::ToPod.name());
+    if connection.set_egress_program(ifindex, program.as_fd(), name)? {
+        return Ok(());
+    }
+    if hook.kind(ifindex) != HookKind::Tcx {
+        return Err(HostError::OneSided { ifindex });
+    }
+    connection.widen_qdisc(ifindex)?;
+    attach_dispatcher(connection, hook, ifindex)?;
+    match connection.set_egress_program(ifindex, program.as_fd(), name)? {
+        true => Ok(()),
+        false => Err(HostError::OneSided { ifindex }),
+    }
+}
+
+/// The dispatchers as the kernel knows them, asked for once for many links.
 #[derive(Debug, Clone)]
 pub struct Attached {
     hook: Hook,
-    /// Its ID.
+    /// ID of the pods' dispatcher.
     dispatcher: u32,
+    /// ID of that of the way out, once it was asked for.
+    way_out: Option<u32>,
 }
 
 impl Attached {
@@ -76,7 +133,27 @@ impl Attached {
         Ok(Self {
             hook: hook.clone(),
             dispatcher: hook.dispatcher_id(Dispatcher::Pod)?,
+            way_out: None,
         })
+    }
+
+    /// True when packets from the node's stack to this link meet theirs. Blocks.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn is_on_the_way_out(
+        &mut self,
+        connection: &mut Connection,
+        ifindex: u32,
+    ) -> Result<bool, HostError> {
+        let dispatcher = match self.way_out {
+            Some(dispatcher) => dispatcher,
+            None => {
+                let dispatcher = self.hook.dispatcher_id(Dispatcher::ToPod)?;
+                *self.way_out.insert(dispatcher)
+            }
+        };
+        Ok(connection.egress_program(ifindex)? == Some(dispatcher))
     }
 
     /// True when packets from this interface meet it. Blocks.

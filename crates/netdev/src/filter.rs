@@ -1,4 +1,4 @@
-//! The BPF filter on what comes in by a link.
+//! BPF filters on what comes in by a link, and on what goes out.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
@@ -10,6 +10,8 @@ use rustix::io::Errno;
 use crate::connection::{Connection, Request};
 use crate::error::Error;
 use crate::wire;
+
+mod way_out;
 
 /// `sizeof(struct tcmsg)`.
 const TCMSG: usize = 20;
@@ -83,7 +85,7 @@ impl Connection {
         name: &str,
     ) -> Result<(), Error> {
         // Without `NLM_F_EXCL` one that is there is changed.
-        let set = filter(ifindex, program, name, PRIORITY, NLM_F_CREATE);
+        let set = filter((ifindex, INGRESS), program, name, PRIORITY, NLM_F_CREATE);
         let requests = vec![add_qdisc(ifindex, ONE_SIDE), set];
         let mut answers = self.ask_all(requests)?.into_iter();
         let refused = |step| {
@@ -136,7 +138,13 @@ impl Connection {
         // Priority 1 is where many put theirs, and replace what is there.
         let free = (PRIORITY_BESIDE..).find(|it| there.iter().all(|other| other.priority != *it));
         let priority = u32::from(free.unwrap_or(PRIORITY_BESIDE));
-        let request = filter(ifindex, program, name, priority, NLM_F_CREATE | NLM_F_EXCL);
+        let request = filter(
+            (ifindex, INGRESS),
+            program,
+            name,
+            priority,
+            NLM_F_CREATE | NLM_F_EXCL,
+        );
         let set = self.ask(request)?;
         set.map(|_| true).map_err(refused("add the BPF filter to"))
     }
@@ -205,16 +213,24 @@ impl Connection {
     /// # Errors
     /// [`Error::List`].
     pub fn ingress_filters(&mut self, ifindex: u32) -> Result<Vec<IngressFilter>, Error> {
-        let mut message = TcMessage::default();
-        message.header.index = i32::try_from(ifindex).unwrap_or(0);
-        message.header.parent = INGRESS;
-        let messages = self.dump("filters", &RouteNetlinkMessage::GetTrafficFilter(message))?;
-        Ok(messages
-            .iter()
-            .filter(|message| message.kind == RTM_NEWTFILTER)
-            .filter_map(|message| parse(&message.body))
-            .collect())
+        filters(self, ifindex, INGRESS)
     }
+}
+
+fn filters(
+    connection: &mut Connection,
+    ifindex: u32,
+    side: TcHandle,
+) -> Result<Vec<IngressFilter>, Error> {
+    let mut message = TcMessage::default();
+    message.header.index = i32::try_from(ifindex).unwrap_or(0);
+    message.header.parent = side;
+    let messages = connection.dump("filters", &RouteNetlinkMessage::GetTrafficFilter(message))?;
+    Ok(messages
+        .iter()
+        .filter(|message| message.kind == RTM_NEWTFILTER)
+        .filter_map(|message| parse(&message.body))
+        .collect())
 }
 
 /// Adds a qdisc of this kind for filters on what comes in by a link.
@@ -237,11 +253,17 @@ fn qdisc(ifindex: u32, kind: &str) -> TcMessage {
     message
 }
 
-fn filter(ifindex: u32, program: BorrowedFd<'_>, name: &str, priority: u32, flags: u16) -> Request {
+fn filter(
+    (ifindex, side): (u32, TcHandle),
+    program: BorrowedFd<'_>,
+    name: &str,
+    priority: u32,
+    flags: u16,
+) -> Request {
     let mut message = TcMessage::default();
     message.header.index = i32::try_from(ifindex).unwrap_or(0);
     message.header.handle = HANDLE.into();
-    message.header.parent = INGRESS;
+    message.header.parent = side;
     message.header.info = priority << 16 | u32::from(ALL_PROTOCOLS);
     let option = |kind, value| TcOption::Other(DefaultNla::new(kind, value));
     let mut label = name.as_bytes().to_vec();

@@ -35,6 +35,12 @@ pub(crate) trait Sight {
     /// When the kernel does not tell.
     fn is_attached(&mut self, name: &str, ifindex: u32) -> Result<bool, PortError>;
 
+    /// True when what the node's stack sends to a link meets its dispatcher.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    fn is_on_the_way_out(&mut self, ifindex: u32) -> Result<bool, PortError>;
+
     /// Has a host end wait for its TCX link, if it has none.
     fn await_promotion(&mut self, host: &HostEnd);
 
@@ -92,6 +98,9 @@ impl Glance<'_> {
             return Ok(false);
         }
         if !sight.is_attached(&host.name, host.ifindex)? {
+            return Ok(false);
+        }
+        if record.network.by_node && !sight.is_on_the_way_out(host.ifindex)? {
             return Ok(false);
         }
         sight.await_promotion(host);

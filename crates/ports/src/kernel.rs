@@ -34,6 +34,9 @@ pub(crate) trait Kernel: 'static {
     /// [`host::attach_dispatcher`].
     fn attach_dispatcher(&mut self, hook: &Self::Hook, ifindex: u32) -> Result<(), HostError>;
 
+    /// [`host::attach_way_out`].
+    fn attach_way_out(&mut self, hook: &Self::Hook, ifindex: u32) -> Result<(), HostError>;
+
     /// Has a host end finish packets before it hands them over.
     fn finish_packets(&mut self, ifindex: u32) -> Result<(), PortError>;
 
@@ -96,6 +99,10 @@ impl Kernel for Connection {
 
     fn attach_dispatcher(&mut self, hook: &Hook, ifindex: u32) -> Result<(), HostError> {
         host::attach_dispatcher(self, hook, ifindex)
+    }
+
+    fn attach_way_out(&mut self, hook: &Hook, ifindex: u32) -> Result<(), HostError> {
+        host::attach_way_out(self, hook, ifindex)
     }
 
     fn finish_packets(&mut self, ifindex: u32) -> Result<(), PortError> {

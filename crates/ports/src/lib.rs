@@ -293,6 +293,11 @@ impl Ports {
         if !self.host.is_attached(name, link.ifindex).await? {
             faults.push(format!("the program of host interface {name} is detached"));
         }
+        if record.network.by_node && !self.host.is_on_the_way_out(link.ifindex).await? {
+            faults.push(format!(
+                "the program on the way out of host interface {name} is detached"
+            ));
+        }
         faults.extend(self.afxdp.faults(record)?);
         faults.extend(self.shaping.faults(record).await?);
         Ok(PortFindings {

@@ -184,6 +184,14 @@ pub(super) trait Parts: Sync {
     /// When the kernel refuses.
     fn attach_again(&self, ifindex: u32) -> impl Future<Output = Result<(), PortError>> + Send;
 
+    /// Attaches the dispatcher of what the node's stack sends, if it is missing.
+    ///
+    /// True where it was.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn mend_way_out(&self, ifindex: u32) -> impl Future<Output = Result<bool, PortError>> + Send;
+
     /// The way in which it is attached.
     fn hook_kind(&self, ifindex: u32) -> HookKind;
 
@@ -324,9 +332,13 @@ pub(super) async fn unmake<P: Parts>(parts: &P, record: &Attachment) -> Result<(
 /// [`super::Ports::mend_hook`].
 pub(super) async fn mend_hook<P: Parts>(parts: &P, record: &Attachment) -> Result<bool, PortError> {
     let host = &record.host;
-    let missing = !parts.is_attached(host).await?;
-    if missing {
+    // First: the qdisc that it makes has both sides.
+    let mut missing = record.network.by_node && parts.mend_way_out(host.ifindex).await?;
+    if !parts.is_attached(host).await? {
         parts.attach_again(host.ifindex).await?;
+        missing = true;
+    }
+    if missing {
         tracing::info!(interface = %host.name, "the program is attached to the port again");
     }
     if parts.hook_kind(host.ifindex) == HookKind::Filter {

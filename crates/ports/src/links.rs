@@ -146,6 +146,10 @@ impl<H> Links<H> {
         let name = &self.name;
         let made = self.link.make(connection)?;
         let host_end = made.host_ifindex;
+        if self.reach.is_some() {
+            // First: it makes the qdisc that has both sides.
+            connection.attach_way_out(&self.hook, host_end)?;
+        }
         connection.attach_dispatcher(&self.hook, host_end)?;
         if let Some(port) = &self.fit {
             afxdp::fit_link(connection, &self.hook, port, (host_end, made.peer_ifindex))?;

@@ -39,6 +39,10 @@ impl Sight for NodeSight<'_> {
         Ok(self.attached.is_at(self.connection, name, ifindex)?)
     }
 
+    fn is_on_the_way_out(&mut self, ifindex: u32) -> Result<bool, PortError> {
+        Ok(self.attached.is_on_the_way_out(self.connection, ifindex)?)
+    }
+
     fn await_promotion(&mut self, host: &HostEnd) {
         if self.ports.host.hook.kind(host.ifindex) == HookKind::Filter {
             self.ports.promotions.add(host.clone());
@@ -174,6 +178,10 @@ impl Parts for Ports {
 
     async fn attach_again(&self, ifindex: u32) -> Result<(), PortError> {
         Ok(self.host.attach_again(ifindex).await?)
+    }
+
+    async fn mend_way_out(&self, ifindex: u32) -> Result<bool, PortError> {
+        Ok(self.host.mend_way_out(ifindex).await?)
     }
 
     fn hook_kind(&self, ifindex: u32) -> HookKind {

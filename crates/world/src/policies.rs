@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use api::PolicyObject;
+use api::{PolicyNetworks, PolicyObject};
 use tokio::sync::watch;
 
 #[cfg(test)]
@@ -22,7 +22,7 @@ pub struct PolicyWorld {
     pub namespaces: BTreeMap<String, Labels>,
     /// Pods by namespace and name, less those of the host's network.
     ///
-    /// Only while a policy names networks; without a cluster there are none. Shared with the copy of the cluster
+    /// Only while a policy is for a network of podnet; without a cluster there are none. Shared with the copy of the cluster
     /// and with the world before: ten thousand pods are some 16 MiB.
     pub pods: BTreeMap<(String, String), Arc<PodFacts>>,
     /// Nodes by name, as pods.
@@ -46,6 +46,8 @@ pub struct PodFacts {
     ///
     /// A member that a slice of another node names is not this pod.
     pub node: String,
+    /// Its addresses as its node reports them, those of its default network.
+    pub addresses: Vec<IpAddr>,
     /// True in phase Succeeded or Failed: its addresses may be another's.
     pub ended: bool,
 }
@@ -85,6 +87,12 @@ impl PolicyWorld {
     pub fn names_networks(&self) -> bool {
         let mut policies = self.policies.iter();
         policies.any(|policy| policy.networks.names_any())
+    }
+
+    /// True when a policy is for the default network.
+    pub fn is_for_default(&self) -> bool {
+        let mut policies = self.policies.iter();
+        policies.any(|policy| policy.networks == PolicyNetworks::Default)
     }
 
     /// Adds the policies and namespaces of a text.

@@ -14,6 +14,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use world::policies::{Labels, NodeFacts, PodFacts, PodPort};
 
+/// Most addresses of one pod that are kept: one of each family.
+const ADDRESSES_MAX: usize = 2;
 /// Most named ports of one pod that are kept.
 const PORTS_MAX: usize = 1024;
 
@@ -120,11 +122,18 @@ pub(super) fn pod(object: &Pod) -> Option<Arc<PodFacts>> {
     let init = spec.init_containers.iter().flatten();
     let init = init.filter(|it| it.restart_policy.as_deref() == Some("Always"));
     let ports = spec.containers.iter().chain(init).flat_map(ports);
-    let phase = object.status.as_ref().and_then(|it| it.phase.as_deref());
+    let status = object.status.as_ref();
+    let phase = status.and_then(|it| it.phase.as_deref());
+    let addresses = status
+        .and_then(|it| it.pod_ips.as_ref())
+        .into_iter()
+        .flatten();
+    let addresses = addresses.filter_map(|it| it.ip.parse().ok());
     Some(Arc::new(PodFacts {
         labels: object.labels().clone(),
         ports: ports.take(PORTS_MAX).collect(),
         node: spec.node_name.clone().unwrap_or_default(),
+        addresses: addresses.take(ADDRESSES_MAX).collect(),
         ended: matches!(phase, Some("Succeeded" | "Failed")),
     }))
 }

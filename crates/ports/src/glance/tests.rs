@@ -16,6 +16,8 @@ struct FakeSight {
     queues: BTreeMap<u32, RootQueue>,
     /// Indexes of links with the dispatcher.
     guarded: BTreeSet<u32>,
+    /// Indexes of links without the dispatcher of the way out.
+    open: BTreeSet<u32>,
     /// Host ends whose AF_XDP port lacks a part.
     broken: BTreeSet<String>,
     held: BTreeMap<String, PortConfig>,
@@ -52,6 +54,10 @@ impl Sight for FakeSight {
             true => Err(PortError::MendingDied),
             false => Ok(self.guarded.contains(&ifindex)),
         }
+    }
+
+    fn is_on_the_way_out(&mut self, ifindex: u32) -> Result<bool, PortError> {
+        Ok(!self.open.contains(&ifindex))
     }
 
     fn await_promotion(&mut self, host: &HostEnd) {
@@ -275,6 +281,23 @@ fn sockets_and_ports_of_the_switch_are_looked_at_too() {
     (sight.broken, sight.untold) = Default::default();
     sight.is_switch_stuck = true;
     assert_eq!(look(&mut sight, links, &records), BTreeSet::from([2]));
+}
+
+#[test]
+fn the_way_out_of_a_port_that_the_node_routes_for_is_looked_at_too() {
+    let records: Vec<_> = [false, true]
+        .into_iter()
+        .zip(0..)
+        .map(|(by_node, number)| {
+            let mut record = record(number, InterfaceKind::Veth, Limits::default());
+            record.network.by_node = by_node;
+            record
+        })
+        .collect();
+    let (mut sight, links) = whole(&records);
+    assert_eq!(look(&mut sight, links.clone(), &records), BTreeSet::new());
+    sight.open.extend(records.iter().map(|it| it.host.ifindex));
+    assert_eq!(look(&mut sight, links, &records), BTreeSet::from([1]));
 }
 
 /// A rate that this kernel cannot keep is told again at each audit.

@@ -267,6 +267,7 @@ impl Scene {
         let link = &things.links[&ifindex];
         assert!(link.up && link.guarded, "{after}: {link:?}");
         assert_eq!(link.reached, record.network.by_node, "{after}: {link:?}");
+        assert_eq!(link.judged, record.network.by_node, "{after}: {link:?}");
         if record.is_switched() {
             assert!(things.switch.contains(&record.key.to_string()), "{after}");
         } else {
@@ -469,6 +470,7 @@ fn a_port_that_lost_its_program_or_its_socket_gets_it_again() {
             let mut things = scene.kernel.things();
             let ifindex = known.host.ifindex;
             things.links.get_mut(&ifindex).unwrap().guarded = false;
+            things.links.get_mut(&ifindex).unwrap().judged = false;
             things.robbed.insert(ifindex);
             things.waiting.clear();
             things.controls.clear();

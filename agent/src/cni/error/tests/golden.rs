@@ -154,7 +154,7 @@ variants!(port, PortError: NoShaping AfXdp Switch MemifOnTrunk Place Book Host L
     MendingDied SwitchUnwatched);
 variants!(place, PlaceError: Make Remove Write);
 variants!(reach, ReachError: Overlay Wire Egress Routing Uplinks Host);
-variants!(host, HostError: Netdev Datapath);
+variants!(host, HostError: Netdev Datapath OneSided);
 variants!(spec, SpecError: NoCommand UnknownCommand EnvMissing ContainerId IfName IncompatibleVersion
     CommandNeedsVersion ConfigSyntax NetworkName FieldType FieldValue BurstWithoutRate FieldMissing
     NoNetwork TwoNetworks FromPodAndNetwork ObjectName SocketPath Address Mac NoPrevResult

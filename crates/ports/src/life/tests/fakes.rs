@@ -21,6 +21,8 @@ use crate::kernel::Kernel;
 use crate::life::Parts;
 use crate::survey::{Seen, Survey};
 
+mod checks;
+
 /// A link of the node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct FakeLink {
@@ -30,6 +32,8 @@ pub(super) struct FakeLink {
     pub(super) up: bool,
     /// The dispatcher is attached.
     pub(super) guarded: bool,
+    /// So is that of the way out.
+    pub(super) judged: bool,
     pub(super) shape: Option<Shape>,
     /// It finishes packets.
     finishes: bool,
@@ -109,47 +113,6 @@ impl Things {
 
     fn link(&mut self, ifindex: u32) -> &mut FakeLink {
         self.links.get_mut(&ifindex).expect("a link of this index")
-    }
-
-    /// Fails when something that is up could be used past what guards it.
-    pub(super) fn assert_guarded(&self) {
-        for link in self.links.values().filter(|link| link.up) {
-            let name = &link.name;
-            if name.starts_with(NEAR_PREFIX) {
-                let far = link.peer.and_then(|peer| self.links.get(&peer));
-                assert!(far.is_some_and(|far| far.up), "{name} before its far end");
-                assert!(link.shape.is_some(), "{name} has no rate");
-                assert!(link.silent, "{name} speaks");
-                continue;
-            }
-            let is_robbed = self
-                .index_of(name)
-                .is_some_and(|it| self.robbed.contains(&it));
-            let is_guarded = link.guarded || is_robbed;
-            assert!(is_guarded, "{name} is up without the dispatcher");
-            assert!(link.silent || link.listens.is_some(), "{name} speaks");
-            if name.starts_with(HOST_PREFIX) {
-                self.assert_port_guarded(link);
-            }
-        }
-    }
-
-    fn assert_port_guarded(&self, link: &FakeLink) {
-        let name = &link.name;
-        let record = &self.asked[name];
-        let (limits, mtu) = (record.limits, record.network.mtu);
-        let shape = limits.ingress.map(|limit| limit.shape(mtu));
-        assert_eq!(link.shape, shape, "{name} is up without its rate");
-        if limits.egress.is_some() {
-            let near = self.index_of(&host::near_name(name));
-            let near = near.map(|near| &self.links[&near]);
-            assert!(near.is_some_and(|near| near.up), "{name} before its shaper");
-        }
-        assert_eq!(link.listens.is_some(), record.network.by_node, "{name}");
-        if record.is_afxdp() {
-            let is_fit = link.finishes && link.fitted && self.xsk.contains(name);
-            assert!(is_fit, "{name} is up without its program");
-        }
     }
 }
 
@@ -246,8 +209,14 @@ impl Kernel for FakeKernel {
     }
 
     fn attach_dispatcher(&mut self, (): &(), ifindex: u32) -> Result<(), HostError> {
-        let attach = |things: &mut Things| things.link(ifindex).guarded = true;
-        Ok(self.net("attach the dispatcher", attach)?)
+        Ok(self.net("attach the dispatcher", |things| {
+            things.link(ifindex).guarded = true;
+        })?)
+    }
+
+    fn attach_way_out(&mut self, (): &(), ifindex: u32) -> Result<(), HostError> {
+        let attach = |things: &mut Things| things.link(ifindex).judged = true;
+        Ok(self.net("attach the dispatcher on the way out", attach)?)
     }
 
     fn finish_packets(&mut self, ifindex: u32) -> Result<(), PortError> {
@@ -532,11 +501,9 @@ impl Parts for FakeParts {
     }
 
     async fn is_attached(&self, host: &HostEnd) -> Result<bool, PortError> {
-        let is_attached = |things: &mut Things| {
-            let link = things.links.get(&host.ifindex);
-            link.is_some_and(|link| link.guarded)
-        };
-        self.kernel.port("look for the dispatcher", is_attached)
+        let guarded = |things: &mut Things| things.links.get(&host.ifindex).map(|it| it.guarded);
+        let found = self.kernel.port("look for the dispatcher", guarded)?;
+        Ok(found.unwrap_or(false))
     }
 
     async fn attach_again(&self, ifindex: u32) -> Result<(), PortError> {
@@ -544,6 +511,11 @@ impl Parts for FakeParts {
             things.robbed.remove(&ifindex);
             things.link(ifindex).guarded = true;
         })
+    }
+
+    async fn mend_way_out(&self, ifindex: u32) -> Result<bool, PortError> {
+        let mend = |things: &mut Things| !std::mem::replace(&mut things.link(ifindex).judged, true);
+        self.kernel.port("mend the way out", mend)
     }
 
     fn hook_kind(&self, ifindex: u32) -> HookKind {

@@ -1,0 +1,91 @@
+//! Packets that the node's stack carries.
+
+use super::*;
+
+/// A host outside, and the node: no member has these addresses.
+const HOST: [u8; 4] = [192, 0, 2, 1];
+/// An address that the node translates to that of B.
+const SERVICE: [u8; 4] = [10, 96, 0, 1];
+
+const INGRESS: Result<(), DropReason> = Err(DropReason::PolicyIngress);
+const EGRESS: Result<(), DropReason> = Err(DropReason::PolicyEgress);
+
+fn from(ip: [u8; 4]) -> Origin {
+    Origin::Port(port_id(ip))
+}
+
+#[test]
+fn both_ends_are_judged_when_a_pod_sends_and_are_known_when_it_arrives() {
+    let mut world = World::new().with(A, WEB, 0).with(B, 0, WEB);
+    let frame = udp((A, 5), (B, 80));
+    assert_eq!(world.hand_over(A, &frame), Ok(()));
+    world.budget.set(0);
+    // The entry has both stamps: no other is opened.
+    assert_eq!(world.deliver(from(A), B, &frame), Ok(()));
+    assert_eq!(world.flows.len(), 1);
+    assert_eq!(world.hand_over(A, &udp((A, 5), (B, 81))), EGRESS);
+    assert_eq!(world.hand_over(B, &udp((B, 80), (A, 5))), Ok(()));
+}
+
+#[test]
+fn a_translated_packet_is_judged_by_the_address_and_port_that_it_arrives_with() {
+    let mut world = World::new().with(B, 0, WEB);
+    let called = udp((A, 5), (SERVICE, 8000));
+    assert_eq!(world.hand_over(A, &called), Ok(()));
+    assert_eq!(world.deliver(from(A), B, &udp((A, 5), (B, 80))), Ok(()));
+    assert_eq!(world.deliver(from(A), B, &udp((A, 6), (B, 81))), INGRESS);
+    // The reply of a guarded backend comes with the Service's address.
+    let mut world = World::new().with(A, ALL, NOTHING).with(B, NOTHING, WEB);
+    assert_eq!(world.hand_over(A, &called), Ok(()));
+    assert_eq!(world.deliver(from(A), B, &udp((A, 5), (B, 80))), Ok(()));
+    assert_eq!(world.hand_over(B, &udp((B, 80), (A, 5))), Ok(()));
+    let reply = udp((SERVICE, 8000), (A, 5));
+    assert_eq!(world.deliver(from(B), A, &reply), Ok(()));
+}
+
+#[test]
+fn no_other_link_brings_packets_of_a_pod_of_this_node() {
+    let mut world = World::new().with(B, 0, WEB);
+    let frame = udp((A, 5), (B, 80));
+    let spoofed = Err(DropReason::SpoofedIp);
+    assert_eq!(world.deliver(Origin::Elsewhere, B, &frame), spoofed);
+    assert_eq!(world.deliver(from(C), B, &frame), spoofed);
+    assert_eq!(world.deliver(from(A), B, &frame), Ok(()));
+}
+
+#[test]
+fn what_the_node_made_passes_with_its_replies_and_nothing_else_does_a_np_35() {
+    let mut world = World::new().with(B, NOTHING, NOTHING);
+    world.budget.set(0);
+    let probe = udp((HOST, 5), (B, 80));
+    assert_eq!(world.deliver(Origin::Elsewhere, B, &probe), INGRESS);
+    assert_eq!(world.deliver(Origin::Node, B, &probe), Ok(()));
+    assert_eq!(world.hand_over(B, &udp((B, 80), (HOST, 5))), Ok(()));
+    assert_eq!(world.hand_over(B, &udp((B, 81), (HOST, 5))), EGRESS);
+    // Another set does not end it, whichever packet comes first.
+    world.set(B, NOTHING, NOTHING);
+    assert_eq!(world.hand_over(B, &udp((B, 80), (HOST, 5))), Ok(()));
+    world.set(B, NOTHING, NOTHING);
+    assert_eq!(world.deliver(Origin::Node, B, &probe), Ok(()));
+    // Whoever opens it anew is judged.
+    let syn = tcp((HOST, 5), (B, 80), SYN);
+    assert_eq!(world.deliver(Origin::Node, B, &syn), Ok(()));
+    assert_eq!(
+        world.hand_over(B, &tcp((B, 80), (HOST, 5), SYN_ACK)),
+        Ok(())
+    );
+    assert_eq!(world.deliver(Origin::Elsewhere, B, &syn), INGRESS);
+    assert_eq!(world.hand_over(B, &tcp((B, 80), (HOST, 5), SYN)), EGRESS);
+}
+
+#[test]
+fn a_reply_of_the_node_is_part_of_the_pods_connection_and_ends_with_it() {
+    let mut world = World::new().with(B, ALL, NOTHING);
+    world.budget.set(1);
+    assert_eq!(world.hand_over(B, &udp((B, 5), (HOST, 53))), Ok(()));
+    let reply = udp((HOST, 53), (B, 5));
+    assert_eq!(world.deliver(Origin::Node, B, &reply), Ok(()));
+    world.set(B, NOTHING, NOTHING);
+    assert_eq!(world.deliver(Origin::Node, B, &reply), EGRESS);
+    assert_eq!(world.hand_over(B, &udp((B, 5), (HOST, 53))), EGRESS);
+}

@@ -1,0 +1,60 @@
+//! Let pass, or have judged, what the node's stack sends to a pod.
+//!
+//! Only the host ends of ports that the node routes for have this: what goes to others never meets that stack.
+
+use agent_common::drop::DropReason;
+use agent_common::guard::{self, Origin};
+use agent_common::map::JUMP_GUARD_TO;
+use agent_common::port::{PORT_GUARD, Port};
+
+use crate::maps::{self, GuardedTables};
+use crate::skb::Skb;
+use crate::verdict::{self, Verdict};
+
+#[inline(always)]
+pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
+    // An agent of before this program, which was put in place again, has its ports in other maps.
+    let Some(port) = maps::port(skb.ifindex()) else {
+        return Verdict::Pass;
+    };
+    if port.flags & PORT_GUARD == 0 {
+        return Verdict::Pass;
+    }
+    maps::jump(skb.ctx, JUMP_GUARD_TO);
+    drop(skb, port, DropReason::NoProgram)
+}
+
+#[inline(always)]
+pub(crate) fn judge(skb: &Skb<'_>) -> Verdict {
+    let (Some(scratch), Some(passage)) = (maps::scratch(), maps::passage()) else {
+        return verdict::drop(skb, None, DropReason::NoProgram);
+    };
+    let Some(port) = maps::port(skb.ifindex()) else {
+        return verdict::drop(skb, None, DropReason::NoPort);
+    };
+    passage.port = *port;
+    let tables = GuardedTables::new(port.home);
+    let origin = origin(skb, port);
+    match guard::from_node(skb, origin, scratch, &tables, passage) {
+        Ok(()) => Verdict::Pass,
+        Err(reason) => drop(skb, &passage.port, reason),
+    }
+}
+
+/// The link by which a packet came to the node, if it came.
+#[inline(always)]
+fn origin(skb: &Skb<'_>, to: &Port) -> Origin {
+    let from = skb.came_by();
+    if from == 0 {
+        return Origin::Node;
+    }
+    match maps::port(from) {
+        Some(port) if port.network == to.network => Origin::Port(port.port_id),
+        _ => Origin::Elsewhere,
+    }
+}
+
+#[inline(always)]
+fn drop(skb: &Skb<'_>, port: &Port, reason: DropReason) -> Verdict {
+    verdict::drop(skb, Some((port.network, port.port_id)), reason)
+}
