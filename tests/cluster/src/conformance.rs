@@ -1,10 +1,14 @@
-//! `cargo xtask cluster conformance`: Kubernetes' own tests of a cluster's network.
+//! `cargo xtask cluster conformance`: suites of others, in the cluster that is up.
 //!
-//! That network is podnet, or another plugin's that podnet delegates to.
+//! The network of its pods is podnet, or another plugin's that podnet delegates to.
 
+mod cyclonus;
 mod dns;
 mod images;
+mod network_policy_api;
+mod page;
 mod report;
+mod sig_network;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,132 +18,144 @@ use anyhow::{Context, Result, bail};
 use testbed::pki::Pki;
 
 use self::report::{Outcome, Results};
-use super::golang::suite::{COREDNS, RUNNER, TESTS};
-use super::golang::{self, CONTAINERD, KUBERNETES};
 use super::place::{self, CONTROL};
-use super::{binaries, kubectl, kubernetes, native, node};
-use xtask::step::{capture, say, show};
+use super::{kubectl, native};
+use xtask::step::{capture, execute, say};
 use xtask::workspace;
 
-/// Tests of networking that every conformant cluster must pass.
-const FOCUS: &str = r"\[sig-network\].*\[Conformance\]";
-/// Where results are, below `target`.
-const RESULTS: &str = "sig-network";
-const JSON: &str = "report.json";
-const JUNIT: &str = "junit.xml";
-
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Options {
-    /// Specs whose name matches this
-    #[arg(long, value_name = "REGEX", default_value = FOCUS)]
-    focus: String,
-    /// But not those whose name matches this
-    #[arg(long, value_name = "REGEX")]
-    skip: Option<String>,
-    /// How many specs at a time
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..))]
-    procs: u8,
-    /// Write the result as a page, too
-    #[arg(long, value_name = "FILE")]
-    page: Option<PathBuf>,
+    #[command(subcommand)]
+    suite: Option<Suite>,
+    #[command(flatten)]
+    sig_network: sig_network::Networking,
 }
 
-/// Runs the tests in the cluster that is up.
+/// Without one: Kubernetes' conformance tests of networking.
+#[derive(clap::Subcommand)]
+enum Suite {
+    /// Kubernetes' tests of network policies, which connect to Services
+    Netpol(sig_network::Netpol),
+    /// The tests of ClusterNetworkPolicy, by those who define it
+    NetworkPolicyApi(network_policy_api::Options),
+    /// Network policies that cyclonus makes, and what it says of them
+    Cyclonus(cyclonus::Options),
+}
+
+/// Runs a suite in the cluster that is up.
 ///
 /// # Errors
-/// There is no cluster, or something cannot be built or started.
+/// There is no cluster, something cannot be built or started, or a test fails.
 pub(super) fn run(options: &Options) -> xtask::Done {
+    match &options.suite {
+        None => sig_network::run(&options.sig_network),
+        Some(Suite::Netpol(options)) => sig_network::netpol(options),
+        Some(Suite::NetworkPolicyApi(options)) => network_policy_api::run(options),
+        Some(Suite::Cyclonus(options)) => cyclonus::run(options),
+    }
+}
+
+/// A suite that has run.
+struct Ran<'a> {
+    /// Its word at the command line, for messages.
+    suite: &'a str,
+    /// Directory of all that it said.
+    dir: &'a Path,
+    results: &'a Results,
+}
+
+impl Ran<'_> {
+    /// Tells the results, writes the page if one is wanted, and judges.
+    ///
+    /// # Errors
+    /// A test failed, none ran, or the page cannot be written.
+    fn finish(&self, page: Option<(&PathBuf, String)>) -> xtask::Done {
+        let results = self.results;
+        for spec in &results.specs {
+            match &spec.outcome {
+                Outcome::Passed => {}
+                Outcome::Failed(why) => say(format!("failed: {}: {why}", spec.name)),
+                Outcome::Skipped(why) => say(format!("skipped: {}: {why}", spec.name)),
+            }
+        }
+        say(format!(
+            "{} s; all that {} said is in {}",
+            results.seconds,
+            self.suite,
+            self.dir.display()
+        ));
+        if let Some((path, text)) = page {
+            fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+            say(format!("wrote {}", path.display()));
+        }
+        println!("{}", results.sum());
+        let (passed, failed) = (results.passed(), results.failed());
+        if failed > 0 {
+            bail!(
+                "{failed} of {} tests of {} failed; they are named above",
+                passed + failed,
+                self.suite
+            );
+        }
+        if passed == 0 {
+            bail!("no test of {} ran", self.suite);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The nodes of the cluster.
+///
+/// # Errors
+/// There is no cluster.
+fn nodes() -> Result<Vec<String>> {
     let nodes = place::nodes();
     if nodes.is_empty() {
         bail!("there is no cluster; `cargo xtask cluster up --default native` starts one");
     }
-    let network = Network::find()?;
-    let suite = golang::suite::tests(&binaries::dir())?;
-    for archive in images::write(&suite, &place::dir().join("e2e-images"))? {
-        for name in &nodes {
-            node::import(name, &archive)?;
-        }
-    }
-    dns::install()?;
-
-    let dir = workspace::target().join(RESULTS);
-    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-    let json = dir.join(JSON);
-    // One of an earlier run must not be taken for this one's.
-    let _ = fs::remove_file(&json);
-    let mut command = runner(options, &suite, &dir, nodes.len())?;
-    say(show(&command));
-    // Its exit code is not for us: the report says more.
-    command
-        .status()
-        .with_context(|| format!("cannot start `{}`", show(&command)))?;
-    let results = Results::read(&json).context("the tests did not run to their end")?;
-    tell(&results, &dir);
-    if let Some(path) = &options.page {
-        let page = page(&results, options, network, nodes.len())?;
-        fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
-        say(format!("wrote {}", path.display()));
-    }
-    println!("{}", results.sum());
-    if results.passed() == 0 {
-        bail!("no spec matches `{}`", options.focus);
-    }
-    Ok(if results.failed() == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(nodes)
 }
 
-/// The runner with the tests, next to the control plane.
-fn runner(options: &Options, suite: &Path, dir: &Path, nodes: usize) -> Result<Command> {
+/// The directory of a suite's results, below `target`.
+///
+/// # Errors
+/// It cannot be made.
+fn directory(name: &str) -> Result<PathBuf> {
+    let dir = workspace::target().join(name);
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    Ok(dir)
+}
+
+/// A program next to the control plane, an administrator of the cluster.
+///
+/// # Errors
+/// There is no control plane.
+fn next_to_control(program: &Path) -> Result<Command> {
     place::netns(CONTROL)?;
     let mut command = Command::new("nsenter");
     command
         .arg(format!("--net={}", place::netns_path(CONTROL).display()))
         .arg("--")
-        .arg(suite.join(RUNNER))
-        .args(["--no-color", "--timeout=1h"])
-        .arg(format!("--procs={}", options.procs))
-        .arg(format!("--focus={}", options.focus))
-        .args(options.skip.iter().map(|regex| format!("--skip={regex}")))
-        .arg(format!("--output-dir={}", dir.display()))
-        .arg(format!("--json-report={JSON}"))
-        .arg(format!("--junit-report={JUNIT}"))
-        .arg(suite.join(TESTS))
-        .arg("--")
-        // No cloud: nodes and volumes are what they are.
-        .args(["--provider=skeleton", "--disable-log-dump"])
-        // Some specs skip themselves where they have to count.
-        .arg(format!("--num-nodes={nodes}"))
-        .arg(format!(
-            "--kubeconfig={}",
-            Pki::open(&place::pki()).kubeconfig("admin").display()
-        ))
-        .arg(format!(
-            "--kubectl-path={}",
-            kubernetes()?.join("kubectl").display()
-        ))
-        .current_dir(dir);
+        .arg(program)
+        .env("KUBECONFIG", kubeconfig());
     Ok(command)
 }
 
-/// Everything that did not pass, with its reason.
-fn tell(results: &Results, dir: &Path) {
-    for spec in &results.specs {
-        match &spec.outcome {
-            Outcome::Passed => {}
-            Outcome::Failed(why) => say(format!("failed: {}: {why}", spec.name)),
-            Outcome::Skipped(why) => say(format!("skipped: {}: {why}", spec.name)),
-        }
-    }
-    say(format!(
-        "{} s; {} and {} are in {}",
-        results.seconds,
-        JSON,
-        JUNIT,
-        dir.display()
-    ));
+fn kubeconfig() -> PathBuf {
+    Pki::open(&place::pki()).kubeconfig("admin")
+}
+
+/// Removes objects that a suite may have left, and waits until they are gone.
+///
+/// # Errors
+/// The API server refuses.
+fn delete(what: &[&str]) -> Result<()> {
+    let mut command = kubectl()?;
+    command
+        .args(["delete", "--ignore-not-found", "--wait", "--timeout=300s"])
+        .args(what);
+    execute(&mut command)
 }
 
 /// The network of the pods of the cluster.
@@ -165,6 +181,20 @@ impl Network {
         Ok(Self::of(&found))
     }
 
+    /// Checks that podnet itself has the network, whose policies are tested.
+    ///
+    /// # Errors
+    /// There is no podnet, or it delegates to another plugin.
+    fn must_be_native() -> Result<()> {
+        match Self::find()? {
+            Self::Native => Ok(()),
+            Self::Delegate => bail!(
+                "policies of the default network are for the plugin that podnet delegates to here; start a \
+                 cluster with `--default native`"
+            ),
+        }
+    }
+
     fn of(arguments: &str) -> Self {
         if arguments.contains(native::OURS) {
             Self::Native
@@ -180,70 +210,44 @@ impl Network {
             Self::Delegate => "delegate",
         }
     }
-
-    /// The page of its results, below docs.
-    const fn page(self) -> &'static str {
-        match self {
-            Self::Native => "sig-network.md",
-            Self::Delegate => "sig-network-delegate.md",
-        }
-    }
-
-    /// Heading and introduction of its page.
-    const fn introduction(self) -> &'static str {
-        match self {
-            Self::Native => {
-                "# Kubernetes' tests of networking
-
-What the conformance tests of Kubernetes ask of a cluster's network, run with podnet as that network
-([default-network.md](default-network.md)); with podnet in front of another plugin:
-[sig-network-delegate.md](sig-network-delegate.md)."
-            }
-            Self::Delegate => {
-                "# Kubernetes' tests of networking, in front of another plugin
-
-What the conformance tests of Kubernetes ask of a cluster's network, run with podnet in front of the reference
-bridge plugin, which has the default network of all pods; with podnet as that network:
-[sig-network.md](sig-network.md)."
-            }
-        }
-    }
 }
 
-/// The page for docs.
-fn page(results: &Results, options: &Options, network: Network, nodes: usize) -> Result<String> {
-    let kernel = rustix::system::uname();
-    let kernel = kernel.release().to_str().context("the kernel's release")?;
-    let (sum, seconds, date, procs) =
-        (results.sum(), results.seconds, &results.date, options.procs);
-    let but = options.skip.iter();
-    let but: String = but.map(|regex| format!(" without `{regex}`")).collect();
-    Ok(format!(
-        "{} These commands write this page:
-
-```sh
-cargo xtask cluster up --nodes {nodes} --default {}
-cargo xtask cluster conformance --page docs/{}
-cargo xtask cluster down
-```
-
-**{sum}**, on {date}, in {seconds} s, {procs} at a time. podnet {}, Kubernetes {KUBERNETES} with
-kube-proxy in nftables mode, containerd {CONTAINERD}, CoreDNS {COREDNS}, Linux {kernel}; {nodes} nodes in
-network namespaces of one machine. The specs are all that match `{}`{but}.
-
-{}",
-        network.introduction(),
-        network.word(),
-        network.page(),
-        env!("CARGO_PKG_VERSION"),
-        options.focus,
-        results.table(),
-    ))
+/// Whether the kernel of this machine has SCTP.
+///
+/// The nodes have the same.
+fn kernel_has_sctp() -> bool {
+    use rustix::net::{AddressFamily, SocketType, ipproto, socket};
+    socket(AddressFamily::INET, SocketType::STREAM, Some(ipproto::SCTP)).is_ok()
 }
+
+/// Why a test of SCTP is skipped.
+const NO_SCTP: &str = "it connects by SCTP, which this kernel does not have";
 
 #[cfg(test)]
 mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    #[test]
+    fn a_suite_has_options_of_its_own_and_none_is_that_of_networking() {
+        Line::command().debug_assert();
+        let suite = |words: &[&str]| {
+            let words = ["conformance"].iter().chain(words);
+            Line::try_parse_from(words).map(|line| line.options.suite)
+        };
+        assert!(suite(&["--focus", "DNS"]).unwrap().is_none());
+        let found = suite(&["cyclonus", "--include", "conflict"]).unwrap();
+        assert!(matches!(found, Some(Suite::Cyclonus(_))));
+        assert!(suite(&["cyclonus", "--focus", "DNS"]).is_err());
+        assert!(suite(&["--focus", "DNS", "cyclonus"]).is_err());
+    }
 
     #[test]
     fn the_network_of_a_cluster_is_what_its_agents_were_told() {

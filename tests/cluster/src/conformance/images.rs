@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::super::golang::suite::{AGNHOST, TESTS};
+use super::super::golang::suite::{self as programs, AGNHOST, TESTS};
 use super::super::{binaries, golang, images};
 use xtask::install;
 use xtask::oci::Image;
@@ -58,6 +58,51 @@ const GROUP: &str =
 /// # Errors
 /// A package cannot be installed, a program read, or a file written.
 pub(super) fn write(suite: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
+    packages()?;
+    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    let sources = sources()?;
+    let version = fs::read_to_string(sources.join("VERSION")).context("the version of agnhost")?;
+    let list = capture(Command::new(suite.join(TESTS)).arg("--list-images"))?;
+    let mut archives = Vec::new();
+    for (kind, name) in wanted(&list, version.trim()) {
+        let image = match kind {
+            Kind::Agnhost => agnhost(&suite.join(AGNHOST), Sctp::Kernel)?,
+            Kind::Names => tools()?,
+            Kind::Busybox => images::busybox(&binaries::busybox(&binaries::dir())?)?,
+            Kind::Pause => images::pause(&binaries::pause(&binaries::dir())?)?,
+        };
+        let archive = archive(dir, name);
+        image.write(name, &archive)?;
+        archives.push(archive);
+    }
+    Ok(archives)
+}
+
+/// Writes an image of agnhost under a name that others' tests have for it.
+///
+/// # Errors
+/// As [`write`].
+pub(super) fn write_agnhost(name: &str, sctp: Sctp, dir: &Path) -> Result<PathBuf> {
+    packages()?;
+    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    let archive = archive(dir, name);
+    agnhost(&programs::agnhost(&binaries::dir())?, sctp)?.write(name, &archive)?;
+    Ok(archive)
+}
+
+/// The file of an image; of some there are two tags.
+fn archive(dir: &Path, name: &str) -> PathBuf {
+    let file = name.rsplit('/').next().unwrap_or(name).replace(':', "-");
+    dir.join(format!("{file}.tar"))
+}
+
+/// The source of agnhost.
+fn sources() -> Result<PathBuf> {
+    Ok(golang::source()?.join("test/images").join(AGNHOST))
+}
+
+/// Installs the packages of the programs that go into images.
+fn packages() -> Result<()> {
     let packages = PACKAGES.map(String::from);
     let missing = install::missing(&packages);
     if !missing.is_empty() {
@@ -68,27 +113,32 @@ pub(super) fn write(suite: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
             list.join(" ")
         ));
     }
-    install::apt(&packages)?;
-    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-    let sources = golang::source()?.join("test/images").join(AGNHOST);
-    let version = fs::read_to_string(sources.join("VERSION")).context("the version of agnhost")?;
-    let list = capture(Command::new(suite.join(TESTS)).arg("--list-images"))?;
-    let mut archives = Vec::new();
-    for (kind, name) in wanted(&list, version.trim()) {
-        let image = match kind {
-            Kind::Agnhost => agnhost(suite, &sources)?,
-            Kind::Names => tools()?,
-            Kind::Busybox => images::busybox(&binaries::busybox(&binaries::dir())?)?,
-            Kind::Pause => images::pause(&binaries::pause(&binaries::dir())?)?,
-        };
-        // Of some there are two tags.
-        let file = name.rsplit('/').next().unwrap_or(name).replace(':', "-");
-        let archive = dir.join(format!("{file}.tar"));
-        image.write(name, &archive)?;
-        archives.push(archive);
-    }
-    Ok(archives)
+    install::apt(&packages)
 }
+
+/// Whether containers that serve SCTP have to run where the kernel has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sctp {
+    /// As the kernel does it.
+    Kernel,
+    /// They wait instead, so that their pods get ready.
+    Waits,
+}
+
+/// The place of agnhost where [`FRONT`] has its name.
+const BEHIND: &str = "/agnhost-2";
+/// In front of agnhost on a kernel without SCTP, where a server of SCTP ports ends.
+const FRONT: &str = "#!/bin/sh
+# This kernel has no SCTP. A porter that serves nothing else would end: it waits.
+if [ \"$1\" = porter ]; then
+    served=$(env | grep -c '^SERVE_')
+    sctp=$(env | grep -c '^SERVE_SCTP_PORT_')
+    if [ \"$sctp\" -gt 0 ] && [ \"$served\" = \"$sctp\" ]; then
+        exec /agnhost-2 pause
+    fi
+fi
+exec /agnhost-2 \"$@\"
+";
 
 /// The kind of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,12 +190,16 @@ fn tools() -> Result<Image> {
     Ok(image)
 }
 
-fn agnhost(suite: &Path, sources: &Path) -> Result<Image> {
+fn agnhost(program: &Path, sctp: Sctp) -> Result<Image> {
     let mut image = tools()?;
+    match sctp {
+        Sctp::Kernel => image.program("/agnhost", program)?.link(BEHIND, "agnhost"),
+        Sctp::Waits => image
+            .program(BEHIND, program)?
+            .file("/agnhost", 0o755, FRONT),
+    };
     image
-        .program("/agnhost", &suite.join(AGNHOST))?
-        .program("/coredns", &golang::suite::coredns(&binaries::dir())?)?
-        .link("/agnhost-2", "agnhost")
+        .program("/coredns", &programs::coredns(&binaries::dir())?)?
         .link("/usr/local/bin/iperf", "/bin/iperf")
         .directory("/uploads", 0o755)
         .file("/etc/passwd", 0o644, format!("{}{PASSWD}", images::PASSWD))
@@ -153,7 +207,7 @@ fn agnhost(suite: &Path, sources: &Path) -> Result<Image> {
         .entrypoint(&["/agnhost"])
         .command(&["pause"]);
     for name in ["localhost.crt", "localhost.key"] {
-        let path = sources.join("porter").join(name);
+        let path = sources()?.join("porter").join(name);
         let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
         image.file(&format!("/{name}"), 0o644, content);
     }
@@ -189,5 +243,36 @@ mod tests {
                 (Kind::Pause, "example.test/pause:3.10.2"),
             ]
         );
+    }
+
+    #[test]
+    fn in_front_of_agnhost_only_a_server_of_nothing_but_sctp_waits() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let dir = tempfile::tempdir().unwrap();
+        let behind = dir.path().join("behind");
+        fs::write(&behind, "#!/bin/sh\necho \"$@\"\n").unwrap();
+        fs::set_permissions(&behind, fs::Permissions::from_mode(0o755)).unwrap();
+        let front = dir.path().join("front");
+        fs::write(&front, FRONT.replace(BEHIND, behind.to_str().unwrap())).unwrap();
+        let run = |words: &[&str], environment: &[&str]| {
+            let mut command = Command::new("sh");
+            command.arg(&front).args(words);
+            command.envs(environment.iter().map(|name| (name, "foo")));
+            capture(&mut command).unwrap()
+        };
+        assert_eq!(run(&["porter"], &["SERVE_SCTP_PORT_9003"]), "pause\n");
+        for (words, environment) in [
+            (&["porter"][..], &[][..]),
+            (&["porter"], &["SERVE_PORT_80"]),
+            (&["porter"], &["SERVE_SCTP_PORT_9003", "SERVE_PORT_80"]),
+            (&["connect", "a b"], &["SERVE_SCTP_PORT_9003"]),
+        ] {
+            assert_eq!(
+                run(words, environment),
+                format!("{}\n", words.join(" ")),
+                "{environment:?}"
+            );
+        }
     }
 }

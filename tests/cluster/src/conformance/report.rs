@@ -65,7 +65,7 @@ pub(super) struct Spec {
     pub(super) seconds: u64,
 }
 
-/// All of them, by name.
+/// All of them, in the order of the page.
 #[derive(Debug)]
 pub(super) struct Results {
     pub(super) specs: Vec<Spec>,
@@ -77,16 +77,19 @@ pub(super) struct Results {
 impl Results {
     /// Reads a report.
     ///
+    /// `left_out` says why a spec was not chosen; without a reason it does not count.
+    ///
     /// # Errors
     /// It is not one of ginkgo's.
-    pub(super) fn read(path: &Path) -> Result<Self> {
+    pub(super) fn read(path: &Path, left_out: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-        Self::parse(&text).with_context(|| format!("reading {}", path.display()))
+        Self::parse(&text, left_out).with_context(|| format!("reading {}", path.display()))
     }
 
-    fn parse(text: &[u8]) -> Result<Self> {
+    fn parse(text: &[u8], left_out: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let [suite]: [Suite; 1] = serde_json::from_slice(text)?;
-        let mut specs: Vec<Spec> = suite.spec_reports.into_iter().filter_map(spec).collect();
+        let entries = suite.spec_reports.into_iter();
+        let mut specs: Vec<Spec> = entries.filter_map(|entry| spec(entry, &left_out)).collect();
         specs.sort_by(|one, other| one.name.cmp(&other.name));
         let has_failed = specs
             .iter()
@@ -148,25 +151,26 @@ impl Results {
 }
 
 /// `None` for what was not chosen, and for steps around specs that went well.
-fn spec(entry: Entry) -> Option<Spec> {
+fn spec(entry: Entry, left_out: impl Fn(&str) -> Option<String>) -> Option<Spec> {
     let reason = entry.failure.message.lines().next().unwrap_or_default();
     let is_spec = entry.leaf_node_type == "It";
-    let outcome = match entry.state.as_str() {
-        "passed" if is_spec => Outcome::Passed,
-        "passed" | "pending" => return None,
-        // Of a spec that was not chosen there is no word.
-        "skipped" if reason.is_empty() => return None,
-        "skipped" => Outcome::Skipped(reason.to_owned()),
-        state => Outcome::Failed(if reason.is_empty() { state } else { reason }.to_owned()),
-    };
     let mut texts = entry.container_hierarchy_texts;
     texts.push(if is_spec {
         entry.leaf_node_text
     } else {
         entry.leaf_node_type
     });
+    let name = texts.join(" ");
+    let outcome = match entry.state.as_str() {
+        "passed" if is_spec => Outcome::Passed,
+        "passed" | "pending" => return None,
+        // Of a spec that was not chosen there is no word.
+        "skipped" if reason.is_empty() => Outcome::Skipped(left_out(&name)?),
+        "skipped" => Outcome::Skipped(reason.to_owned()),
+        state => Outcome::Failed(if reason.is_empty() { state } else { reason }.to_owned()),
+    };
     Some(Spec {
-        name: texts.join(" "),
+        name,
         outcome,
         seconds: seconds(entry.run_time),
     })
@@ -206,7 +210,8 @@ mod tests {
             "SuiteSucceeded": succeeded,
             "SpecReports": specs,
         }]);
-        Results::parse(report.to_string().as_bytes()).unwrap()
+        let left_out = |name: &str| name.ends_with("[SCTP]").then(|| "no SCTP".to_owned());
+        Results::parse(report.to_string().as_bytes(), left_out).unwrap()
     }
 
     #[test]
@@ -223,16 +228,18 @@ mod tests {
                 it("b", "passed", ""),
                 it("a", "skipped", "needs SCTP\nat x.go"),
                 it("c", "skipped", ""),
+                it("d [SCTP]", "skipped", ""),
             ],
         );
-        assert_eq!(results.sum(), "1 passed, 0 failed, 1 skipped");
+        assert_eq!(results.sum(), "1 passed, 0 failed, 2 skipped");
         assert_eq!(results.date, "2026-11-22");
         assert_eq!(results.seconds, 106);
         assert_eq!(
             results.table(),
             "| Spec | Result | s |\n|---|---|---|\n\
              | [sig-network] Services a | skipped: needs SCTP | 2 |\n\
-             | [sig-network] Services b | passed | 2 |\n"
+             | [sig-network] Services b | passed | 2 |\n\
+             | [sig-network] Services d [SCTP] | skipped: no SCTP | 2 |\n"
         );
     }
 

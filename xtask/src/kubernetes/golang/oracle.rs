@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use super::{module, of_one_file};
 
 /// The version of cyclonus.
-const CYCLONUS: &str = "v0.5.6";
+pub const CYCLONUS: &str = "v0.5.6";
 /// The version of kube-network-policies.
 const KUBE_NETWORK_POLICIES: &str = "v1.1.1";
 

@@ -1,13 +1,14 @@
-//! Build Kubernetes' own end-to-end tests, and the name server that they expect.
+//! Build tests of clusters that others wrote, and the name server that they expect.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::oracle::CYCLONUS;
 use super::{
-    KUBERNETES, complete, go, go_mod, is_complete, of_one_file, source, staging_modules,
-    version_flags,
+    KUBERNETES, build_programs, complete, go, go_mod, is_complete, module, of_one_file, source,
+    staging_modules, version_flags,
 };
 use crate::step::{execute, say};
 
@@ -19,6 +20,11 @@ pub const TESTS: &str = "e2e.test";
 pub const RUNNER: &str = "ginkgo";
 /// The server, client and prober that their pods are made of.
 pub const AGNHOST: &str = "agnhost";
+
+/// The version of the tests of ClusterNetworkPolicy, and of the API that they use.
+pub const NETWORK_POLICY_API: &str = "v0.2.0";
+/// Its module.
+const NETWORK_POLICY_API_MODULE: &str = "sigs.k8s.io/network-policy-api";
 
 /// A directory with the tests, their runner, and the program of their pods.
 ///
@@ -61,6 +67,36 @@ pub fn tests(under: &Path) -> Result<PathBuf> {
     complete(&dir)
 }
 
+/// The program of the pods alone, for tests that are not Kubernetes' own.
+///
+/// # Errors
+/// As [`tests`].
+pub fn agnhost(under: &Path) -> Result<PathBuf> {
+    let all = under.join(format!("e2e-{KUBERNETES}"));
+    if is_complete(&all) {
+        return Ok(all.join(AGNHOST));
+    }
+    let dir = under.join(format!("{AGNHOST}-{KUBERNETES}"));
+    if is_complete(&dir) {
+        return Ok(dir.join(AGNHOST));
+    }
+    let module = dir.join("module");
+    fs::create_dir_all(&module).with_context(|| format!("creating {}", module.display()))?;
+    fs::write(module.join("go.mod"), go_mod(&staging_modules(&source()?)?))?;
+    say(format!(
+        "building {AGNHOST} of Kubernetes {KUBERNETES} from its Go module"
+    ));
+    let mut build = go(&module);
+    build
+        .args(["build", "-mod=mod", "-buildvcs=false", "-trimpath"])
+        .args(["-ldflags", &version_flags(), "-o"])
+        .arg(dir.join(AGNHOST))
+        .arg("k8s.io/kubernetes/test/images/agnhost");
+    execute(&mut build).with_context(|| format!("building {AGNHOST}"))?;
+    complete(&dir)?;
+    Ok(dir.join(AGNHOST))
+}
+
 /// CoreDNS with the plugins that a cluster needs.
 ///
 /// # Errors
@@ -77,4 +113,61 @@ pub fn coredns(under: &Path) -> Result<PathBuf> {
         sources,
         &what,
     )
+}
+
+/// Builds the tests of ClusterNetworkPolicy, and returns the program.
+///
+/// # Errors
+/// As [`tests`].
+pub fn network_policy_api(under: &Path) -> Result<PathBuf> {
+    let dir = under.join(format!("network-policy-api-{NETWORK_POLICY_API}"));
+    let program = dir.join("conformance.test");
+    if is_complete(&dir) {
+        return Ok(program);
+    }
+    let source = network_policy_api_source()?;
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    say(format!(
+        "building the tests of network-policy-api {NETWORK_POLICY_API} from its Go module \
+         (2 minutes on two cores)"
+    ));
+    let mut build = go(&source);
+    build
+        .args([
+            "test",
+            "-c",
+            "-mod=readonly",
+            "-buildvcs=false",
+            "-trimpath",
+        ])
+        .args(["-ldflags", "-s -w", "-o"])
+        .arg(&program)
+        .arg("./conformance");
+    execute(&mut build).context("building the tests of network-policy-api")?;
+    complete(&dir)?;
+    Ok(program)
+}
+
+/// The source of these tests: definitions of the API, manifests, names.
+///
+/// # Errors
+/// No Go, no module proxy.
+pub fn network_policy_api_source() -> Result<PathBuf> {
+    module(NETWORK_POLICY_API_MODULE, NETWORK_POLICY_API)
+}
+
+/// Builds `cyclonus`, and returns the program.
+///
+/// # Errors
+/// As [`tests`].
+pub fn cyclonus(under: &Path) -> Result<PathBuf> {
+    // Without the suffix it is the directory of its engine.
+    let dir = under.join(format!("cyclonus-{CYCLONUS}-program"));
+    let built = build_programs(
+        &dir,
+        ("github.com/mattfenwick/cyclonus", CYCLONUS),
+        &["-ldflags", "-s -w"],
+        &["./cmd/cyclonus"],
+    )?;
+    Ok(built.join("cyclonus"))
 }
