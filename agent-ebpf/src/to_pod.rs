@@ -21,7 +21,8 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         return Verdict::Pass;
     }
     maps::jump(skb.ctx, JUMP_GUARD_TO);
-    drop(skb, port, DropReason::NoProgram)
+    // A port has the mark only while the program is there. An agent of before has no such programs, and took ours away.
+    Verdict::Pass
 }
 
 #[inline(always)]

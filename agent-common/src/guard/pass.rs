@@ -197,8 +197,16 @@ fn follow<T: GuardTables>(
     let mut judged = Ok(());
     passage.by_node = match found {
         Some((_, words)) => words.flags & FLOW_NODE,
-        None if flags & GUARD_NODE != 0 => FLOW_NODE,
-        None => 0,
+        None if flags & GUARD_NODE == 0 => 0,
+        // The middle of one that the pod has opened to the node, by the same rule as above.
+        None if is_tcp
+            && !is_opening
+            && passage.tuple.source_port <= passage.tuple.destination_port =>
+        {
+            onward = false;
+            0
+        }
+        None => FLOW_NODE,
     };
     // One place for both: the code is large.
     for attempt in 0..2 {

@@ -10,7 +10,7 @@ use crate::endpoint::{
     ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint,
 };
 use crate::packet::{ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame};
-use crate::policy::{self, Act, Scratch};
+use crate::policy::{self, Act, Family, Scratch};
 use crate::port::{PORT_ANY_IP, PORT_L3, PORT_OUTSIDE, Port};
 
 /// The longest frame of ARP, bytes: the shortest of Ethernet, and a tag.
@@ -108,6 +108,10 @@ pub enum Origin {
     Port(u16),
     /// It came by another link.
     Elsewhere,
+    /// The kernel does not say: it may be a fragment of one that the node carried.
+    ///
+    /// A fragment that IPv6 makes anew has no link that it came by.
+    Unknown,
 }
 
 /// Judges a packet that the node's stack sends to [`Passage::port`].
@@ -128,16 +132,28 @@ pub fn from_node<F: Frame + ?Sized, T: GuardTables>(
     let network = passage.port.network;
     passage.sender = Guard::default();
     passage.receiver = tables.guard(passage.port.port_id);
-    let ether_type = policy::read(frame, scratch)?;
+    let is_open = passage.receiver.egress | passage.receiver.ingress == 0;
+    let ether_type = match policy::read(frame, scratch) {
+        Ok(ether_type) => ether_type,
+        // What no policy is about is the stack's to judge.
+        Err(_) if is_open => return Ok(()),
+        Err(reason) => return Err(reason),
+    };
     if !is_ip(ether_type) {
         // The node asks for the pod's hardware address.
         return Ok(());
     }
+    let is_anew = scratch.packet.fragment && matches!(scratch.packet.family, Family::V6);
+    let origin = match origin {
+        Origin::Node if is_anew => Origin::Unknown,
+        origin => origin,
+    };
     let source = match tables.endpoint(network, &scratch.packet.source) {
         Some(source) => port_here(&source),
         None => NO_PORT,
     };
     let came_by = match origin {
+        Origin::Unknown => source,
         Origin::Node | Origin::Elsewhere => NO_PORT,
         Origin::Port(port_id) => port_id as u32,
     };
@@ -146,7 +162,11 @@ pub fn from_node<F: Frame + ?Sized, T: GuardTables>(
     } else if source != NO_PORT {
         // No other link brings packets of a pod of this node.
         if source != came_by {
-            return Err(DropReason::SpoofedIp);
+            return if is_open {
+                Ok(())
+            } else {
+                Err(DropReason::SpoofedIp)
+            };
         }
         passage.sender = tables.guard(number(source));
     }

@@ -85,7 +85,12 @@ impl Policies {
         loop {
             let begun = Instant::now();
             let mut world = copies.world();
-            let routes = self.home.world.get().resolved.routed_by_node().is_some();
+            let known = self.home.world.get();
+            if world.is_for_default() {
+                // Until then nothing tells whether the default network is one of podnet.
+                world.unread.extend(known.unread.iter().cloned());
+            }
+            let routes = known.resolved.routed_by_node().is_some();
             if world.names_networks() || routes && world.is_for_default() {
                 unneeded = None;
                 let inputs = inputs.get_or_insert_with(|| {

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use testbed::flow_log::FlowLog;
-use testbed::{Network, Node, Setup};
+use testbed::{Network, Node, Setup, wait};
 
 use super::packets::{self, Way};
 use super::{Bench, Known, Run, names, wait_promoted};
@@ -95,8 +95,10 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
         if samples.is_some_and(|count| count > 0) != ground.sampled {
             bail!("{}: the flow log has {samples:?} samples", ground.who);
         }
-        if ground.sampled && ground.log.lines().is_empty() {
-            bail!("{}: the flow log has no line", ground.who);
+        if ground.sampled {
+            // Lines are written each second, and a quick run may be over before.
+            let what = format!("a line of the flow log at {}", ground.who);
+            wait::until_true(&what, || !ground.log.lines().is_empty());
         }
     }
     Ok(())

@@ -145,13 +145,14 @@ impl Guards {
         let Some(parsed) = state.parse(&self.inputs) else {
             return Ok(());
         };
-        if parsed.of(&record.network.name).is_empty() {
-            return Ok(());
+        if !parsed.of(&record.network).is_empty() {
+            if state.add(&self.inputs, &parsed, record)? {
+                return Ok(());
+            }
+            state.update(&self.inputs, &parsed, &record.network)?;
         }
-        if state.add(&self.inputs, &parsed, record)? {
-            return Ok(());
-        }
-        state.update(&self.inputs, &parsed, &record.network)
+        let guards = self.inputs.tables.guards();
+        guards.renumbered(record.network.id, record.port_id)
     }
 
     /// Forgets the sets of a port that has left the tables.
@@ -249,6 +250,9 @@ impl State {
             return None;
         }
         let networks = inputs.world.get();
+        if !networks.unread.is_empty() {
+            return None;
+        }
         let parsed = match self.parsed.take() {
             Some(parsed) if parsed.is_of(&policies, &networks) => parsed,
             before => Arc::new(Parsed::new(&policies, &networks, before.as_deref())),
@@ -303,7 +307,7 @@ impl State {
         parsed: &Arc<Parsed>,
         facts: &NetworkFacts,
     ) -> Result<(), DatapathError> {
-        let policies = parsed.of(&facts.name);
+        let policies = parsed.of(facts);
         if policies.is_empty() {
             self.networks.remove(&facts.id);
             return inputs.tables.enforce(facts.id, None);
@@ -334,7 +338,7 @@ impl Network {
         facts: &NetworkFacts,
         here: Here,
     ) -> Result<(), DatapathError> {
-        let policies = parsed.of(&facts.name);
+        let policies = parsed.of(facts);
         let judged = 0..here.ports.len();
         // Closed: none of its policies can be half in force.
         let close = || Arc::new(form::closed(&here.selected(policies)));

@@ -156,6 +156,9 @@ impl Members {
                 (policies.namespaces.clone(), nodes.collect())
             }
         };
+        if facts.by_node {
+            leave_out(&mut members, ports.len());
+        }
         if !inputs.clustered {
             for member in &members {
                 if member.workload.namespace != UNKNOWN {
@@ -300,6 +303,17 @@ fn of_labels(namespace: &str, labels: &Labels) -> Workload {
         namespace: namespace.to_owned(),
         labels: labels.clone(),
         ports: Vec::new(),
+    }
+}
+
+/// Leaves addresses of the first members out of others.
+///
+/// A port here is what it is, whatever is said elsewhere.
+fn leave_out(members: &mut [Member], first: usize) {
+    let (here, others) = members.split_at_mut(first.min(members.len()));
+    let taken: BTreeSet<IpAddr> = here.iter().flat_map(|it| it.addresses.clone()).collect();
+    for other in others {
+        other.addresses.retain(|address| !taken.contains(address));
     }
 }
 

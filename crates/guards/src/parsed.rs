@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::nad::{Definition, Meaning, NetworkRef, read_definition};
 use api::{PolicyKind, PolicyNetworks, PolicyObject};
+use book::record::NetworkFacts;
 use policy::{Kind, Namespaces, Pods, Policy, PolicyId, Read, Tier};
 use world::World;
 use world::policies::PolicyWorld;
@@ -16,6 +17,8 @@ pub(crate) struct Parsed {
     world: Arc<World>,
     read: Vec<Arc<Read>>,
     by_network: BTreeMap<String, Vec<Policy>>,
+    /// Policies that name no network.
+    by_default: Vec<Policy>,
     /// Networks of each policy, and problems with finding them.
     pub(crate) places: Vec<Place>,
 }
@@ -43,6 +46,7 @@ impl Parsed {
             .collect();
         let (mut read, mut places) = (Vec::new(), Vec::new());
         let mut by_network: BTreeMap<String, Vec<Policy>> = BTreeMap::new();
+        let mut by_default = Vec::new();
         for object in &policies.policies {
             let again = known.get(&object.key());
             let one = match again.filter(|(before, _)| *before == object) {
@@ -50,6 +54,9 @@ impl Parsed {
                 None => Arc::new(read_policy(object)),
             };
             let place = place(object, world);
+            if object.networks == PolicyNetworks::Default {
+                by_default.push(one.policy.clone());
+            }
             for network in &place.networks {
                 let list = by_network.entry(network.clone()).or_default();
                 list.push(one.policy.clone());
@@ -62,6 +69,7 @@ impl Parsed {
             world: Arc::clone(world),
             read,
             by_network,
+            by_default,
             places,
         }
     }
@@ -76,8 +84,14 @@ impl Parsed {
     }
 
     /// The policies of a network.
-    pub(crate) fn of(&self, network: &str) -> &[Policy] {
-        self.by_network.get(network).map_or(&[], Vec::as_slice)
+    ///
+    /// One that the node routes for keeps them when its object is gone and pods of it are there still.
+    pub(crate) fn of(&self, network: &NetworkFacts) -> &[Policy] {
+        match self.by_network.get(&network.name) {
+            Some(policies) => policies,
+            None if network.by_node => &self.by_default,
+            None => &[],
+        }
     }
 
     /// Reports whether no policy is for any network of podnet.

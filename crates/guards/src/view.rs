@@ -82,7 +82,7 @@ impl Guards {
         };
         let mut worlds = std::collections::BTreeMap::new();
         for facts in networks {
-            if !parsed.of(&facts.name).is_empty() {
+            if !parsed.of(&facts).is_empty() {
                 let local = state.members.local(&self.inputs, &facts);
                 let here = state.members.world(&self.inputs, &facts, local, None);
                 worlds.entry(facts.name.clone()).or_insert((here, facts));
@@ -126,7 +126,7 @@ impl Guards {
             let found = ledger.networks().find(|facts| facts.id == asked.network);
             found.cloned()?
         };
-        let policies = parsed.of(&facts.name);
+        let policies = parsed.of(&facts);
         if policies.is_empty() {
             return None;
         }

@@ -61,19 +61,26 @@ impl Host {
 
     /// Has packets from the node's stack to this interface meet their dispatcher.
     ///
-    /// True where they did not.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub async fn mend_way_out(&self, ifindex: u32) -> Result<bool, HostError> {
+    /// True where they did not. A refusal is logged: all else that the port has stays in repair.
+    pub async fn mend_way_out(&self, name: &str, ifindex: u32) -> bool {
         let hook = self.hook.clone();
-        let mend = move |connection: &mut Connection| {
+        let mend = move |connection: &mut Connection| -> Result<bool, HostError> {
             if Attached::to(&hook)?.is_on_the_way_out(connection, ifindex)? {
                 return Ok(false);
             }
             attach_way_out(connection, &hook, ifindex).map(|()| true)
         };
-        self.netlink.with(mend).await
+        match self.netlink.with(mend).await {
+            Ok(was_missing) => was_missing,
+            Err(error) => {
+                tracing::error!(
+                    interface = name,
+                    error = %telemetry::chain(&error),
+                    "policies of the default network do not judge what the node sends to the pod"
+                );
+                false
+            }
+        }
     }
 
     /// Attaches the dispatcher where it is missing.

@@ -184,13 +184,8 @@ pub(super) trait Parts: Sync {
     /// When the kernel refuses.
     fn attach_again(&self, ifindex: u32) -> impl Future<Output = Result<(), PortError>> + Send;
 
-    /// Attaches the dispatcher of what the node's stack sends, if it is missing.
-    ///
-    /// True where it was.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    fn mend_way_out(&self, ifindex: u32) -> impl Future<Output = Result<bool, PortError>> + Send;
+    /// [`host::Host::mend_way_out`].
+    fn mend_way_out(&self, host: &HostEnd) -> impl Future<Output = bool> + Send;
 
     /// The way in which it is attached.
     fn hook_kind(&self, ifindex: u32) -> HookKind;
@@ -333,7 +328,8 @@ pub(super) async fn unmake<P: Parts>(parts: &P, record: &Attachment) -> Result<(
 pub(super) async fn mend_hook<P: Parts>(parts: &P, record: &Attachment) -> Result<bool, PortError> {
     let host = &record.host;
     // First: the qdisc that it makes has both sides.
-    let mut missing = record.network.by_node && parts.mend_way_out(host.ifindex).await?;
+    // First: the qdisc that it makes has both sides.
+    let mut missing = record.network.by_node && parts.mend_way_out(host).await;
     if !parts.is_attached(host).await? {
         parts.attach_again(host.ifindex).await?;
         missing = true;

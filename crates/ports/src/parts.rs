@@ -180,8 +180,8 @@ impl Parts for Ports {
         Ok(self.host.attach_again(ifindex).await?)
     }
 
-    async fn mend_way_out(&self, ifindex: u32) -> Result<bool, PortError> {
-        Ok(self.host.mend_way_out(ifindex).await?)
+    async fn mend_way_out(&self, host: &HostEnd) -> bool {
+        self.host.mend_way_out(&host.name, host.ifindex).await
     }
 
     fn hook_kind(&self, ifindex: u32) -> HookKind {

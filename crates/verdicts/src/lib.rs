@@ -259,13 +259,23 @@ impl Guards {
     /// # Errors
     /// When the kernel refuses.
     pub fn forget_port(&self, port: u16) -> Result<(), DatapathError> {
+        self.inner.lock().forget_port(port)
+    }
+
+    /// Takes away sets that a port's number has of a port before it.
+    ///
+    /// It may be one of another network, whose sets were written again while it went. Those that this network has for
+    /// the port stay.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn renumbered(&self, network: u32, port: u16) -> Result<(), DatapathError> {
         let mut inner = self.inner.lock();
-        inner.maps.guards.remove(&u32::from(port))?;
-        for network in inner.networks.values_mut() {
-            network.ports.remove(&port);
-            network.adopts.remove(&port);
+        let own = inner.networks.get(&network);
+        if own.is_some_and(|it| it.ports.contains_key(&port)) {
+            return Ok(());
         }
-        Ok(())
+        inner.forget_port(port)
     }
 
     /// Gives ports the sets that they have in the layout before, by their interfaces.
@@ -466,6 +476,9 @@ impl Inner {
             content.atoms.insert(*ip, *atom);
         }
         if sets == PortSets::default() {
+            // Its number may be that of a port which had some.
+            content.ports.remove(&port);
+            self.forget_port(port)?;
             return Ok(Some(false));
         }
         let guard = Guard {
@@ -479,6 +492,15 @@ impl Inner {
         content.ports.insert(port, sets);
         network.ports.insert(port, guard);
         Ok(Some(content.is_closed(sets)))
+    }
+
+    fn forget_port(&mut self, port: u16) -> Result<(), DatapathError> {
+        self.maps.guards.remove(&u32::from(port))?;
+        for network in self.networks.values_mut() {
+            network.ports.remove(&port);
+            network.adopts.remove(&port);
+        }
+        Ok(())
     }
 
     /// Has the next call write all of the network.

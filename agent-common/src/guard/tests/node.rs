@@ -89,3 +89,51 @@ fn a_reply_of_the_node_is_part_of_the_pods_connection_and_ends_with_it() {
     assert_eq!(world.deliver(Origin::Node, B, &reply), EGRESS);
     assert_eq!(world.hand_over(B, &udp((B, 5), (HOST, 53))), EGRESS);
 }
+
+#[test]
+fn the_middle_of_a_pods_connection_to_the_node_is_not_the_nodes() {
+    let mut world = World::new().with(B, NOTHING, NOTHING);
+    // The pod's connection to port 53 of the node was there before its first policy.
+    let answer = tcp((HOST, 53), (B, 40_000), ACK);
+    assert_eq!(world.deliver(Origin::Node, B, &answer), EGRESS);
+    assert_eq!(
+        world.hand_over(B, &tcp((B, 40_000), (HOST, 53), ACK)),
+        EGRESS
+    );
+    // And that of a probe goes on.
+    let probe = tcp((HOST, 40_000), (B, 80), ACK);
+    assert_eq!(world.deliver(Origin::Node, B, &probe), Ok(()));
+    assert_eq!(
+        world.hand_over(B, &tcp((B, 80), (HOST, 40_000), ACK)),
+        Ok(())
+    );
+}
+
+#[test]
+fn a_pod_that_no_policy_selects_gets_what_the_stack_lets_pass() {
+    let mut world = World::new().with(A, NOTHING, NOTHING);
+    assert_eq!(
+        world.deliver(Origin::Elsewhere, B, &udp((A, 5), (B, 80))),
+        Ok(())
+    );
+    let mut cut = udp((HOST, 5), (B, 80));
+    cut.truncate(20);
+    assert_eq!(world.deliver(Origin::Elsewhere, B, &cut), Ok(()));
+}
+
+/// IPv6 makes fragments anew, and forgets where they came in.
+#[test]
+fn a_fragment_of_ipv6_is_not_taken_for_the_nodes() {
+    let mut frame = [mac(B).0, mac(A).0].concat();
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 24, 44, 64]);
+    let host = [0xfd, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let pod = [0xfd, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+    frame.extend(host);
+    frame.extend(pod);
+    frame.extend([17, 0, 0, 1, 0, 0, 0, 9]);
+    frame.extend(ports(5, 80));
+    frame.extend([0, 40, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    let mut world = World::new().with(B, NOTHING, NOTHING);
+    assert_eq!(world.deliver(Origin::Node, B, &frame), INGRESS);
+    assert!(world.flows.is_empty());
+}

@@ -513,9 +513,10 @@ impl Parts for FakeParts {
         })
     }
 
-    async fn mend_way_out(&self, ifindex: u32) -> Result<bool, PortError> {
-        let mend = |things: &mut Things| !std::mem::replace(&mut things.link(ifindex).judged, true);
-        self.kernel.port("mend the way out", mend)
+    async fn mend_way_out(&self, host: &HostEnd) -> bool {
+        let mut things = self.kernel.things();
+        let link = things.links.get_mut(&host.ifindex);
+        link.is_some_and(|link| !std::mem::replace(&mut link.judged, true))
     }
 
     fn hook_kind(&self, ifindex: u32) -> HookKind {
