@@ -121,7 +121,7 @@ fn a_pod_that_no_policy_selects_gets_what_the_stack_lets_pass() {
     assert_eq!(world.deliver(Origin::Elsewhere, B, &cut), Ok(()));
 }
 
-/// IPv6 makes fragments anew, and forgets where they came in.
+/// IPv6 makes fragments again, and forgets where they came in.
 #[test]
 fn a_fragment_of_ipv6_is_not_taken_for_the_nodes() {
     let mut frame = [mac(B).0, mac(A).0].concat();

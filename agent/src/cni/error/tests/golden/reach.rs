@@ -64,6 +64,10 @@ pub(super) fn all() -> Vec<Case> {
             reach(HostError::from(netdev::Error::ShuttingDown)),
         ),
         (
+            "reach: one-sided",
+            reach(HostError::OneSided { ifindex: 7 }),
+        ),
+        (
             "uplinks: kernel",
             reach(UplinkError::from(netdev::Error::ShuttingDown)),
         ),
