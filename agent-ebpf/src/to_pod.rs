@@ -38,7 +38,10 @@ pub(crate) fn judge(skb: &Skb<'_>) -> Verdict {
     let origin = origin(skb, port);
     match guard::from_node(skb, origin, scratch, &tables, passage) {
         Ok(()) => Verdict::Pass,
-        Err(reason) => drop(skb, &passage.port, reason),
+        Err(reason) => {
+            let port = Some((passage.port.network, passage.port.port_id));
+            verdict::drop(skb, port, reason)
+        }
     }
 }
 
@@ -53,9 +56,4 @@ fn origin(skb: &Skb<'_>, to: &Port) -> Origin {
         Some(port) if port.network == to.network => Origin::Port(port.port_id),
         _ => Origin::Elsewhere,
     }
-}
-
-#[inline(always)]
-fn drop(skb: &Skb<'_>, port: &Port, reason: DropReason) -> Verdict {
-    verdict::drop(skb, Some((port.network, port.port_id)), reason)
 }

@@ -8,7 +8,7 @@ use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
 use rustix::io::Errno;
 
 use crate::connection::{Connection, Request};
-use crate::error::Error;
+use crate::error::{Error, Refusal};
 use crate::wire;
 
 mod way_out;
@@ -88,21 +88,15 @@ impl Connection {
         let set = filter((ifindex, INGRESS), program, name, PRIORITY, NLM_F_CREATE);
         let requests = vec![add_qdisc(ifindex, ONE_SIDE), set];
         let mut answers = self.ask_all(requests)?.into_iter();
-        let refused = |step| {
-            move |source| Error::Filter {
-                link: ifindex.into(),
-                step,
-                source,
-            }
-        };
         match answers.next() {
             Some(Err(source)) if source.errno() != Errno::EXIST => {
-                return Err(refused("add an ingress qdisc to")(source));
+                return Err(refused(ifindex, "add an ingress qdisc to")(source));
             }
             _ => {}
         }
         let set = answers.next().unwrap_or(Ok(Vec::new()));
-        set.map(|_| ()).map_err(refused("set the BPF filter of"))
+        set.map(|_| ())
+            .map_err(refused(ifindex, "set the BPF filter of"))
     }
 
     /// Adds an ingress filter with a program to the clsact qdisc of a link.
@@ -118,20 +112,13 @@ impl Connection {
         (program, id): (BorrowedFd<'_>, u32),
         name: &str,
     ) -> Result<bool, Error> {
-        let refused = |step| {
-            move |source| Error::Filter {
-                link: ifindex.into(),
-                step,
-                source,
-            }
-        };
         let there = self.ingress_filters(ifindex)?;
         if there.iter().any(|it| it.program == Some(id)) {
             return Ok(false);
         }
         match self.ask(add_qdisc(ifindex, BOTH_SIDES))? {
             Err(source) if source.errno() != Errno::EXIST => {
-                return Err(refused("add a clsact qdisc to")(source));
+                return Err(refused(ifindex, "add a clsact qdisc to")(source));
             }
             _ => {}
         }
@@ -146,7 +133,8 @@ impl Connection {
             NLM_F_CREATE | NLM_F_EXCL,
         );
         let set = self.ask(request)?;
-        set.map(|_| true).map_err(refused("add the BPF filter to"))
+        set.map(|_| true)
+            .map_err(refused(ifindex, "add the BPF filter to"))
     }
 
     /// Removes a filter, and the clsact qdisc when nothing else is in it.
@@ -171,11 +159,7 @@ impl Connection {
             Err(source)
                 if !matches!(source.errno(), Errno::NOENT | Errno::NODEV | Errno::INVAL) =>
             {
-                Err(Error::Filter {
-                    link: ifindex.into(),
-                    step: "remove the BPF filter of",
-                    source,
-                })
+                Err(refused(ifindex, "remove the BPF filter of")(source))
             }
             _ => self.remove_empty_clsact(ifindex),
         }
@@ -198,11 +182,7 @@ impl Connection {
             Err(source)
                 if !matches!(source.errno(), Errno::NOENT | Errno::NODEV | Errno::INVAL) =>
             {
-                Err(Error::Filter {
-                    link: ifindex.into(),
-                    step: "remove the clsact qdisc of",
-                    source,
-                })
+                Err(refused(ifindex, "remove the clsact qdisc of")(source))
             }
             _ => Ok(()),
         }
@@ -231,6 +211,15 @@ fn filters(
         .filter(|message| message.kind == RTM_NEWTFILTER)
         .filter_map(|message| parse(&message.body))
         .collect())
+}
+
+/// Says that the kernel has refused this step at a link.
+fn refused(ifindex: u32, step: &'static str) -> impl FnOnce(Refusal) -> Error {
+    move |source| Error::Filter {
+        link: ifindex.into(),
+        step,
+        source,
+    }
 }
 
 /// Adds a qdisc of this kind for filters on what comes in by a link.

@@ -328,7 +328,6 @@ pub(super) async fn unmake<P: Parts>(parts: &P, record: &Attachment) -> Result<(
 pub(super) async fn mend_hook<P: Parts>(parts: &P, record: &Attachment) -> Result<bool, PortError> {
     let host = &record.host;
     // First: the qdisc that it makes has both sides.
-    // First: the qdisc that it makes has both sides.
     let mut missing = record.network.by_node && parts.mend_way_out(host).await;
     if !parts.is_attached(host).await? {
         parts.attach_again(host.ifindex).await?;

@@ -70,7 +70,11 @@ impl Ran<'_> {
     ///
     /// # Errors
     /// A test failed, none ran, or the page cannot be written.
-    fn finish(&self, page: Option<(&PathBuf, String)>) -> xtask::Done {
+    fn finish(
+        &self,
+        page: Option<&PathBuf>,
+        text: impl FnOnce(&PathBuf) -> Result<String>,
+    ) -> xtask::Done {
         let results = self.results;
         for spec in &results.specs {
             match &spec.outcome {
@@ -85,8 +89,8 @@ impl Ran<'_> {
             self.suite,
             self.dir.display()
         ));
-        if let Some((path, text)) = page {
-            fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+        if let Some(path) = page {
+            fs::write(path, text(path)?).with_context(|| format!("writing {}", path.display()))?;
             say(format!("wrote {}", path.display()));
         }
         println!("{}", results.sum());

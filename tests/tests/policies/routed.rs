@@ -238,9 +238,10 @@ fn a_port_that_lost_its_qdisc_is_judged_again() {
     let before = node.drops().of(NETWORK, INGRESS);
     assert!(!comes_in(&node, &db, 80));
     assert!(node.drops().of(NETWORK, INGRESS) > before);
+    // An agent that is there puts it back at once.
+    node.kill_9();
     remove_clsact(node.netns(), db.host_ifindex());
     wait::until_true("nothing to judge it", || comes_in(&node, &db, 80));
-    node.kill_9();
     node.launch_agent();
     node.wait_ready();
     assert!(!comes_in(&node, &db, 80));

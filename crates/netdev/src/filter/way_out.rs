@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::{
     BOTH_SIDES, CLSACT, EGRESS, ONE_SIDE, PRIORITY, TCA_KIND, TCMSG, add_qdisc, filter, filters,
-    qdisc,
+    qdisc, refused,
 };
 use crate::connection::{Connection, Request};
 use crate::error::Error;
@@ -31,13 +31,6 @@ impl Connection {
         program: BorrowedFd<'_>,
         name: &str,
     ) -> Result<bool, Error> {
-        let refused = |step| {
-            move |source| Error::Filter {
-                link: ifindex.into(),
-                step,
-                source,
-            }
-        };
         match self.ask(add_qdisc(ifindex, BOTH_SIDES))? {
             Err(source) if source.errno() == Errno::EXIST => {
                 if self.qdisc_kind(ifindex)?.as_deref() != Some(BOTH_SIDES) {
@@ -45,13 +38,13 @@ impl Connection {
                 }
             }
             answer => {
-                answer.map_err(refused("add a clsact qdisc to"))?;
+                answer.map_err(refused(ifindex, "add a clsact qdisc to"))?;
             }
         }
         let request = filter((ifindex, EGRESS), program, name, PRIORITY, NLM_F_CREATE);
         let set = self.ask(request)?;
         set.map(|_| true)
-            .map_err(refused("set the BPF filter on the way out of"))
+            .map_err(refused(ifindex, "set the BPF filter on the way out of"))
     }
 
     /// Replaces the `ingress` qdisc of a link by one of both sides.
@@ -67,11 +60,7 @@ impl Connection {
         let remove = RouteNetlinkMessage::DelQueueDiscipline(qdisc(ifindex, ONE_SIDE));
         let requests = vec![Request::new(remove, 0), add_qdisc(ifindex, BOTH_SIDES)];
         for answer in self.ask_all(requests)? {
-            answer.map_err(|source| Error::Filter {
-                link: ifindex.into(),
-                step: "replace the ingress qdisc of",
-                source,
-            })?;
+            answer.map_err(refused(ifindex, "replace the ingress qdisc of"))?;
         }
         Ok(())
     }

@@ -76,16 +76,14 @@ pub(super) fn run(options: &Options) -> xtask::Done {
     let ran = cases(options, &program, &dir);
     clean()?;
     let results = ran?;
-    let page = match &options.page {
-        None => None,
-        Some(path) => Some((path, page(&results, options, path, nodes.len())?)),
-    };
     let ran = Ran {
         suite: SUITE,
         dir: &dir,
         results: &results,
     };
-    ran.finish(page)
+    ran.finish(options.page.as_ref(), |path| {
+        page(&results, options, path, nodes.len())
+    })
 }
 
 /// Removes the namespaces, with pods and policies.

@@ -80,16 +80,14 @@ pub(super) fn run(options: &Options) -> xtask::Done {
     // Also after a run that was stopped half-way.
     clean(is_ours)?;
     let results = ran?;
-    let page = match &options.page {
-        None => None,
-        Some(path) => Some((path, page(&results, options, path, nodes.len())?)),
-    };
     let ran = Ran {
         suite: SUITE,
         dir: &dir,
         results: &results,
     };
-    ran.finish(page)
+    ran.finish(options.page.as_ref(), |path| {
+        page(&results, options, path, nodes.len())
+    })
 }
 
 /// Puts the image of the tests' pods on the nodes.

@@ -79,26 +79,22 @@ pub(super) fn run(options: &Networking) -> xtask::Done {
         procs: options.procs,
     };
     let (results, dir) = chosen.run(&nodes, |_| None)?;
-    let page = match &options.page {
-        None => None,
-        Some(path) => {
-            let page = Page {
-                introduction: introduction(network),
-                network: network.word(),
-                nodes: nodes.len(),
-                arguments: &arguments(options, path),
-                with: &format!("CoreDNS {COREDNS}"),
-                what: &chosen.sentence(),
-            };
-            Some((path, page.text(&results)?))
-        }
-    };
     let ran = Ran {
         suite: "the conformance tests of networking",
         dir: &dir,
         results: &results,
     };
-    ran.finish(page)
+    ran.finish(options.page.as_ref(), |path| {
+        let page = Page {
+            introduction: introduction(network),
+            network: network.word(),
+            nodes: nodes.len(),
+            arguments: &arguments(options, path),
+            with: &format!("CoreDNS {COREDNS}"),
+            what: &chosen.sentence(),
+        };
+        page.text(&results)
+    })
 }
 
 /// Runs the tests of network policies.
@@ -124,30 +120,26 @@ pub(super) fn netpol(options: &Netpol) -> xtask::Done {
         let is_left_out = without_sctp && is_netpol(name) && name.contains(SCTP);
         is_left_out.then(|| NO_SCTP.to_owned())
     })?;
-    let page = match &options.page {
-        None => None,
-        Some(path) => {
-            let skip = options.skip.iter();
-            let skip: String = skip
-                .map(|regex| format!(" --skip {}", quoted(regex)))
-                .collect();
-            let page = Page {
-                introduction: NETPOL_INTRODUCTION,
-                network: Network::Native.word(),
-                nodes: nodes.len(),
-                arguments: &format!("netpol{skip} --page {}", path.display()),
-                with: &format!("CoreDNS {COREDNS}"),
-                what: &format!("{} {}", chosen.sentence(), needs_services(&results)),
-            };
-            Some((path, page.text(&results)?))
-        }
-    };
     let ran = Ran {
         suite: "netpol",
         dir: &dir,
         results: &results,
     };
-    ran.finish(page)
+    ran.finish(options.page.as_ref(), |path| {
+        let skip = options.skip.iter();
+        let skip: String = skip
+            .map(|regex| format!(" --skip {}", quoted(regex)))
+            .collect();
+        let page = Page {
+            introduction: NETPOL_INTRODUCTION,
+            network: Network::Native.word(),
+            nodes: nodes.len(),
+            arguments: &format!("netpol{skip} --page {}", path.display()),
+            with: &format!("CoreDNS {COREDNS}"),
+            what: &format!("{} {}", chosen.sentence(), needs_services(&results)),
+        };
+        page.text(&results)
+    })
 }
 
 impl Chosen<'_> {
