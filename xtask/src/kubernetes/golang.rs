@@ -248,10 +248,26 @@ fn build_programs(
     if is_complete(dir) {
         return Ok(dir.to_owned());
     }
-    let source = module(path, version)?;
+    build_from(
+        &module(path, version)?,
+        dir,
+        (path, version),
+        flags,
+        packages,
+    )
+}
+
+/// Builds as [`build_programs`], of a source that may be changed.
+fn build_from(
+    source: &Path,
+    dir: &Path,
+    (path, version): (&str, &str),
+    flags: &[&str],
+    packages: &[&str],
+) -> Result<PathBuf> {
     say(format!("building {path} {version} from its Go module"));
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-    let mut build = go(&source);
+    let mut build = go(source);
     build
         .args(["build", "-mod=readonly", "-buildvcs=false", "-trimpath"])
         .args(flags)

@@ -21,9 +21,9 @@ use super::{Network, Ran, delete, directory, images, next_to_control, nodes};
 use xtask::step::{leave_signals_to_children, say, show, stream};
 
 const SUITE: &str = "cyclonus";
-/// The registry of its pods' image, and the image below it.
-const REGISTRY: &str = "localhost";
-const IMAGE: &str = "e2e-test-images/agnhost:2.43";
+/// The image of its pods: agnhost, and the program that connects to the others.
+const IMAGE: &str = "docker.io/mfenwick100/cyclonus-worker:latest";
+const WORKER: &str = "worker";
 /// Namespaces that it makes.
 const NAMESPACES: [&str; 3] = ["x", "y", "z"];
 /// Cases of SCTP, which its pods do not serve here.
@@ -57,15 +57,16 @@ pub(super) struct Options {
 /// # Errors
 /// There is no cluster, something cannot be built or started, or a case fails.
 pub(super) fn run(options: &Options) -> xtask::Done {
-    let program = golang::suite::cyclonus(&binaries::dir())?;
+    let programs = golang::suite::cyclonus(&binaries::dir())?;
+    let program = programs.join(SUITE);
     if options.list {
         return list(options, &program);
     }
     let nodes = nodes()?;
     Network::must_be_native()?;
-    let image = format!("{REGISTRY}/{IMAGE}");
+    let worker = (&*format!("/{WORKER}"), &*programs.join(WORKER));
     let places = place::dir().join("suite-images");
-    let archive = images::write_agnhost(&image, images::Sctp::Kernel, &places)?;
+    let archive = images::write_agnhost(IMAGE, images::Sctp::Kernel, &[worker], &places)?;
     for name in &nodes {
         node::import(name, &archive)?;
     }
@@ -129,7 +130,6 @@ fn generate<'a>(command: &'a mut Command, options: &Options) -> &'a mut Command 
         // A pod that connects to its own address does not leave it.
         .arg("--ignore-loopback")
         .arg("--pod-creation-timeout-seconds=300")
-        .arg(format!("--image-registry={REGISTRY}"))
 }
 
 /// Runs the cases; what the program prints goes to a file.
@@ -184,7 +184,8 @@ fn page(results: &Results, options: &Options, path: &Path, nodes: usize) -> Resu
         with: &format!("cyclonus {CYCLONUS}"),
         what: &format!(
             "Pods connect to the addresses of pods, by TCP and UDP. Cases of SCTP, which the kernel of this machine \
-             need not have, are left out by their tag. A connection counts as denied after {} s, and the cluster has \
+             need not have, are left out by their tag. A pod is asked once for all its connections of a step: cyclonus can do \
+             so, though its command has no option for it. A connection counts as denied after {} s, and the cluster has \
              {} s for each change of policies. In a step each of 9 pods connects to each other at each port; where an \
              answer is wrong the step is tried again once. What is wrong is counted in pairs of pods. A case has its tags in parentheses.",
             options.timeout, options.wait

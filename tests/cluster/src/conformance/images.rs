@@ -80,13 +80,24 @@ pub(super) fn write(suite: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
 
 /// Writes an image of agnhost under a name that others' tests have for it.
 ///
+/// `more` are programs that they have in it, too: their names in the image, and files.
+///
 /// # Errors
 /// As [`write`].
-pub(super) fn write_agnhost(name: &str, sctp: Sctp, dir: &Path) -> Result<PathBuf> {
+pub(super) fn write_agnhost(
+    name: &str,
+    sctp: Sctp,
+    more: &[(&str, &Path)],
+    dir: &Path,
+) -> Result<PathBuf> {
     packages()?;
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    let mut image = agnhost(&programs::agnhost(&binaries::dir())?, sctp)?;
+    for (place, program) in more {
+        image.program(place, program)?;
+    }
     let archive = archive(dir, name);
-    agnhost(&programs::agnhost(&binaries::dir())?, sctp)?.write(name, &archive)?;
+    image.write(name, &archive)?;
     Ok(archive)
 }
 

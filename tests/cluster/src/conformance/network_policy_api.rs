@@ -98,7 +98,7 @@ fn load(source: &Source, nodes: &[String]) -> Result<()> {
         images::Sctp::Waits
     };
     for image in &source.images {
-        let archive = images::write_agnhost(image, sctp, &place::dir().join("suite-images"))?;
+        let archive = images::write_agnhost(image, sctp, &[], &place::dir().join("suite-images"))?;
         for name in nodes {
             node::import(name, &archive)?;
         }
