@@ -18,6 +18,7 @@ mod judge;
 mod pass;
 mod related;
 mod sides;
+mod switched;
 mod tables;
 mod tuple;
 
@@ -29,6 +30,7 @@ pub use self::fragment::{Fragment, FragmentKey};
 pub use self::judge::{CLASSES, Classes, OTHERS, ROW_WORDS, Row, RowKey, SetKey, UNKNOWN_ATOM};
 pub use self::pass::{End, Passage, To, pass};
 pub use self::sides::{ARP_MAX, Origin, arrive, depart, from_node};
+pub use self::switched::{SECRET_SLOTS, SLOT_WORDS, Secret, Slot, Stamp, Sum};
 pub use self::tables::{BUDGETS, GuardTables, budget_of_address, take};
 pub use self::tuple::{ND_MAX, Tuple, is_exempt};
 
@@ -40,6 +42,10 @@ pub const GUARD_ADOPT: u32 = 1 << 0;
 ///
 /// No entry of a port has it.
 pub const GUARD_NODE: u32 = 1 << 1;
+/// The switch of memif ports has the frames of the port.
+///
+/// It judges those of connections that it finds published.
+pub const GUARD_SWITCHED: u32 = 1 << 2;
 
 /// Sets of a port, in `GUARDS`.
 ///

@@ -44,6 +44,10 @@ pub const MAX_ROWS: u32 = 262_144;
 pub const MAX_FLOWS: u32 = 65_536;
 /// Packets in fragments that are followed.
 pub const MAX_FRAGMENTS: u32 = 8_192;
+/// Slots of connections that the switch of memif ports may carry over.
+///
+/// Those of the secret are among them.
+pub const MAX_SWITCH_FLOWS: u32 = 16_384;
 /// Drop reasons.
 pub const MAX_DROP_REASONS: u32 = 64;
 /// Entries of `PORT_REASONS`.
@@ -94,5 +98,7 @@ pub const JUMP_GUARD_IN: u32 = 7;
 pub const JUMP_CARRY: u32 = 8;
 /// `JUMP[JUMP_GUARD_TO]` judges what the node's stack sends to a guarded port.
 pub const JUMP_GUARD_TO: u32 = 9;
+/// Shows a connection to the switch of memif ports, then goes on at [`JUMP_CARRY`].
+pub const JUMP_PUBLISH: u32 = 10;
 /// Slots of `JUMP`.
 pub const JUMP_SLOTS: u32 = 16;

@@ -13,6 +13,7 @@ use agent_common::event::{DropEvent, EVENT_HEAD};
 use agent_common::flood::{FLOOD_CHUNK, FLOOD_CHUNKS, FLOOD_CLOSED, FloodKey, FloodPorts};
 use agent_common::guard::{
     self, AtomKey, Classes, FlowKey, FlowWords, Fragment, FragmentKey, Guard, Row, RowKey, SetKey,
+    Slot, Stamp,
 };
 use agent_common::map;
 use agent_common::network::{self, Network};
@@ -94,6 +95,8 @@ fn layout() -> Result<String, std::fmt::Error> {
         FLOWS "lru_hash" [FlowKey => FlowWords; map::MAX_FLOWS]
         FRAGMENTS "lru_hash" [FragmentKey => Fragment; map::MAX_FRAGMENTS]
         FLOW_BUDGETS "array" [u32 => u64; guard::BUDGETS]
+        SWITCH_FLOWS "array" [u32 => Slot; map::MAX_SWITCH_FLOWS]
+        SWITCH_STAMPS "array" [u32 => Stamp; map::MAX_PORTS]
         EVENTS "ringbuf" [() => (); map::EVENTS_BYTES]
     }
     layout! { out,
@@ -127,6 +130,8 @@ fn layout() -> Result<String, std::fmt::Error> {
         FlowWords { seen, flags, egress, ingress }
         FragmentKey { network, source, destination, id, protocol, reserved }
         Fragment { seen, source_port, destination_port, icmp, reserved }
+        Slot { key, flow, tag }
+        Stamp { word, complement }
         DropEvent {
             time_ns, ifindex, network, reason, length, head_length, reserved, head
         }
@@ -170,6 +175,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         ("ENDPOINT_GUARD", endpoint::ENDPOINT_GUARD),
         ("FLOOD_CLOSED", FLOOD_CLOSED),
         ("GUARD_ADOPT", guard::GUARD_ADOPT),
+        ("GUARD_SWITCHED", guard::GUARD_SWITCHED),
         ("OTHERS", guard::OTHERS),
         ("FLOW_HIGH_OPENED", guard::FLOW_HIGH_OPENED),
         ("FLOW_ANSWERED", guard::FLOW_ANSWERED),

@@ -3,8 +3,8 @@
 //! A frame comes here after it was decided what becomes of it.
 
 use agent_common::drop::DropReason;
-use agent_common::guard;
-use agent_common::map::{JUMP_CARRY, JUMP_GUARD_POD};
+use agent_common::guard::{self, GUARD_SWITCHED};
+use agent_common::map::{JUMP_CARRY, JUMP_GUARD_POD, JUMP_PUBLISH};
 use agent_common::policy::Act;
 
 use crate::maps::{self, GuardedTables};
@@ -31,6 +31,8 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     };
     passage.port = *port;
     [passage.act, ..] = skb.cursor();
+    // Of no connection, unless this frame is of one.
+    passage.key.network = 0;
     let reason = match Act::unpack(passage.act) {
         Some(act) => {
             let tables = GuardedTables::new(port.home);
@@ -39,8 +41,23 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         None => Some(DropReason::NoProgram),
     };
     if reason.is_none() {
+        if (passage.sender.flags | passage.receiver.flags) & GUARD_SWITCHED != 0 {
+            maps::jump(skb.ctx, JUMP_PUBLISH);
+        }
         maps::jump(skb.ctx, JUMP_CARRY);
     }
     let port = Some((port.network, port.port_id));
     verdict::drop(skb, port, reason.unwrap_or(DropReason::NoProgram))
+}
+
+/// Shows the switch the connection of a frame that was let pass.
+///
+/// The switch may carry over the next ones by itself.
+#[inline(always)]
+pub(crate) fn publish(skb: &Skb<'_>) -> Verdict {
+    if let Some(passage) = maps::passage() {
+        maps::publish(&passage.key);
+    }
+    maps::jump(skb.ctx, JUMP_CARRY);
+    verdict::drop(skb, None, DropReason::NoProgram)
 }

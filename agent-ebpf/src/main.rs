@@ -179,6 +179,13 @@ pub fn guard_pod(ctx: TcContext) -> i32 {
     guard_pod::run(&Skb::new(&ctx)).code()
 }
 
+/// TC: shows the switch of memif ports a connection that policies let pass.
+#[classifier]
+#[inline(always)]
+pub fn publish(ctx: TcContext) -> i32 {
+    guard_pod::publish(&Skb::new(&ctx)).code()
+}
+
 /// TC: carries out what was decided about a frame that policies let pass.
 #[classifier]
 #[inline(always)]

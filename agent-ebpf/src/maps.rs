@@ -31,7 +31,7 @@ use aya_ebpf::programs::{TcContext, XdpContext};
 
 mod guard;
 
-pub(crate) use self::guard::{GuardedTables, passage};
+pub(crate) use self::guard::{GuardedTables, passage, publish};
 
 /// `BPF_F_NO_PREALLOC`: entries take memory when they exist.
 const NO_PREALLOC: u32 = 1;

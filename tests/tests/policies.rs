@@ -9,6 +9,7 @@ mod policies {
 
     mod across;
     mod attacks;
+    mod carried;
     mod churn;
     mod crashes;
     mod directions;

@@ -10,7 +10,7 @@ use agent_common::addr::{Ip16, MacAddr};
 use agent_common::endpoint::Endpoint;
 use agent_common::guard::{
     self, AtomKey, BUDGETS, Classes, Flow, FlowKey, FlowWords, Fragment, FragmentKey, Guard,
-    GuardTables, Passage, Row, RowKey, SetKey,
+    GuardTables, Passage, Row, RowKey, Secret, SetKey, Slot, Stamp,
 };
 use agent_common::map as size;
 use agent_common::policy::Tables;
@@ -38,6 +38,14 @@ static FLOWS: LruHashMap<FlowKey, FlowWords> = LruHashMap::pinned(size::MAX_FLOW
 static FRAGMENTS: LruHashMap<FragmentKey, Fragment> = LruHashMap::pinned(size::MAX_FRAGMENTS, 0);
 #[map]
 static FLOW_BUDGETS: Array<u64> = Array::pinned(BUDGETS, 0);
+#[map]
+static SWITCH_FLOWS: Array<Slot> = Array::pinned(size::MAX_SWITCH_FLOWS, MMAPABLE);
+/// No program reads it: the agent writes it for the switch.
+#[map]
+static SWITCH_STAMPS: Array<Stamp> = Array::pinned(size::MAX_PORTS, MMAPABLE);
+
+/// `BPF_F_MMAPABLE` (linux/bpf.h): processes may have the map in their memory.
+const MMAPABLE: u32 = 1 << 10;
 
 /// The passage of each CPU, as the scratch.
 #[map]
@@ -191,6 +199,36 @@ impl GuardTables for GuardedTables {
                 None => false,
             }
         }
+    }
+}
+
+/// Shows a connection to the switch, as `FLOWS` has it now.
+#[inline(always)]
+pub(crate) fn publish(key: &FlowKey) {
+    let (Some(low), Some(high)) = (SWITCH_FLOWS.get_ptr(0), SWITCH_FLOWS.get_ptr(1)) else {
+        return;
+    };
+    let Some(flow) = FLOWS.get_ptr(key) else {
+        return;
+    };
+    // SAFETY: slots of 64 bytes are 8 words of 64 bits each, and lie as those do. An entry that is evicted meanwhile may have the words
+    // of another connection; this one was let pass a moment ago all the same.
+    let (secret, words) = unsafe {
+        let secret = Secret {
+            low: &*low.cast::<[u64; 8]>(),
+            high: &*high.cast::<[u64; 8]>(),
+        };
+        (secret, (*flow.cast::<Flow>()).words())
+    };
+    let sum = secret.sum(key);
+    let Some(slot) = SWITCH_FLOWS.get_ptr_mut(Secret::place(sum)) else {
+        return;
+    };
+    // SAFETY: as above. Another CPU may write the same slot: the tag of such a mixture is wrong.
+    unsafe {
+        (*slot).key = *key;
+        (*slot).flow = words;
+        (*slot).tag = secret.tag(sum, &words);
     }
 }
 

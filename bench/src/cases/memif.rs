@@ -27,7 +27,8 @@ pub(super) const CASE: Known = Known {
             is measured: testpmd's own io forwarder, which looks at nothing; podnet's library doing the \
             same (cross_connect of crates/memif); podnet's switch with two ports of a network, which \
             checks source addresses, looks destinations up and counts (switch_forward of \
-            crates/uswitch). Rings of 1024, bursts of 64, packets per second of both directions \
+            crates/uswitch); and the same with ports that policies judge, of connections that the kernel has \
+            shown. Rings of 1024, bursts of 64, packets per second of both directions \
             together. A run counts only if both CPUs' pollers had 90 % of them. Then, right after one more \
             such run, a client of ours sends at half of its pace: what is lost is what was sent and never \
             came; what found no room was not sent.",
@@ -36,8 +37,9 @@ pub(super) const CASE: Known = Known {
 
 const LIBRARY: &str = "podnet cross-connect";
 const SWITCH: &str = "podnet switch";
+const JUDGED: &str = "podnet switch, judged";
 const IO: &str = "testpmd io";
-const ALL: [&str; 3] = [LIBRARY, SWITCH, IO];
+const ALL: [&str; 4] = [LIBRARY, SWITCH, JUDGED, IO];
 const SIZES: [usize; 2] = [64, 1500];
 /// Of the ports, in order; the switch knows who is who.
 const MACS: [&str; 2] = ["02:00:00:00:00:10", "02:00:00:00:00:11"];
@@ -68,7 +70,7 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
     if own == other {
         bail!("it takes two processors");
     }
-    case.subjects = names(&[LIBRARY, SWITCH]);
+    case.subjects = names(&[LIBRARY, SWITCH, JUDGED]);
     let place = Place {
         testpmd,
         netns: Netns::create()?,
@@ -195,9 +197,10 @@ impl Place {
                 command.arg(&path);
                 (command, [path.clone(), path.clone()], [0, 1])
             }
-            SWITCH => {
+            SWITCH | JUDGED => {
                 let mut command = pinned(cpu, &example("PODNET_SWITCH_FORWARD")?);
                 command.arg(&path);
+                command.args((who == JUDGED).then_some("judged"));
                 (command, [numbered(0), numbered(1)], [0, 0])
             }
             _ => {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use agent_common::addr::Ip16;
-use agent_common::guard::{AtomKey, Classes, FlowKey, FlowWords, Guard, Row, RowKey, SetKey};
+use agent_common::guard::{AtomKey, Classes, FlowKey, FlowWords, Row, RowKey, SetKey};
 use agent_common::map as size;
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Map, MapData, MapError};
@@ -15,13 +15,14 @@ use aya::maps::{Map, MapData, MapError};
 use crate::connections::Connections;
 use crate::error::DatapathError;
 use crate::pod::Abi;
+use crate::switched::Sets;
 use crate::table::{Bytes, Table};
 
 /// The maps of guarded ports.
 #[derive(Debug)]
 pub struct GuardMaps {
-    /// Sets of ports, by port id.
-    pub guards: Table<u32, Guard>,
+    /// Sets of ports.
+    pub guards: Sets,
     /// Atoms of members and nodes.
     pub atoms: Table<AtomKey, u32>,
     /// Atoms of all other addresses.
@@ -53,7 +54,7 @@ impl GuardMaps {
         Ok(Self {
             connections: Arc::new(Connections::beside(&flows)?),
             flows: Table::new(Connections::NAME, size::MAX_FLOWS, flows)?,
-            guards: table("GUARDS", size::MAX_GUARDS, &mut take)?,
+            guards: Sets::new(&mut take)?,
             atoms: table("ATOMS", size::MAX_ATOMS, &mut take)?,
             blocks: Blocks::new(take(Blocks::NAME)?)?,
             classes: table("CLASSES", size::MAX_GENERATIONS, &mut take)?,

@@ -29,6 +29,7 @@ use crate::object::{self, Layout};
 use crate::pin::PinDir;
 use crate::programs::{Maps, Programs, Side};
 use crate::storm::Storm;
+use crate::switched::Sets;
 use crate::table::{Table, Tables, Vteps};
 
 /// The running kernel's types.
@@ -331,7 +332,7 @@ impl Datapath {
     }
 }
 
-fn sizes(max_ports: u16) -> [(&'static str, u32); 5] {
+fn sizes(max_ports: u16) -> [(&'static str, u32); 6] {
     let ports = u32::from(max_ports);
     [
         ("PORTS", ports),
@@ -339,6 +340,7 @@ fn sizes(max_ports: u16) -> [(&'static str, u32); 5] {
         ("PORT_REASONS", ports * MAX_DROP_REASONS),
         ("STORM", ports),
         (Marks::MAP, ports),
+        (Sets::STAMPS, ports),
     ]
 }
 

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_common::map::{
     JUMP_ANSWER, JUMP_CARRY, JUMP_FLOOD, JUMP_GUARD_IN, JUMP_GUARD_POD, JUMP_GUARD_TO,
-    JUMP_ICMP_ERROR, JUMP_REPLICATE, JUMP_TO_WIRE, JUMP_WIRE, ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY,
-    ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_TO_POD, ROOT_XDP_UPLINK,
+    JUMP_ICMP_ERROR, JUMP_PUBLISH, JUMP_REPLICATE, JUMP_TO_WIRE, JUMP_WIRE, ROOT_FROM_GATEWAY,
+    ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_TO_POD, ROOT_XDP_UPLINK,
 };
 use aya::Ebpf;
 use aya::maps::{Map, MapData, ProgramArray};
@@ -42,8 +42,9 @@ const REPLICATE: (u32, &str) = (JUMP_REPLICATE, "replicate");
 /// Programs that judge by policies, with their slots in `JUMP`.
 ///
 /// They are loaded with the first policy of a port.
-const GUARDS: [(u32, &str); 4] = [
+const GUARDS: [(u32, &str); 5] = [
     (JUMP_CARRY, "carry"),
+    (JUMP_PUBLISH, "publish"),
     (JUMP_GUARD_IN, "guard_in"),
     (JUMP_GUARD_TO, "guard_to"),
     (JUMP_GUARD_POD, "guard_pod"),

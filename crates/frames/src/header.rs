@@ -197,6 +197,33 @@ impl Header {
         self.len == flow.len && differs == 0
     }
 
+    /// Returns whether a frame of this flow is in the middle of its connection.
+    ///
+    /// It has the same source port, and begins and ends nothing. Of TCP over IPv6 nothing is known: its flags are
+    /// behind the bytes that are compared.
+    #[inline]
+    pub fn goes_on(&self, flow: &Flow) -> bool {
+        const PORT_V4: [u64; WORDS] = kept(&[(34, 36)]);
+        const PORT_V6: [u64; WORDS] = kept(&[(54, 56)]);
+        const FLAGS: usize = L3 + IPV4_HLEN + 13;
+        /// FIN, SYN and RST (RFC 9293, section 3.1).
+        const ENDS: u8 = 0x07;
+        let [is_v4, is_tcp] = self.form();
+        let port = if is_v4 { &PORT_V4 } else { &PORT_V6 };
+        let both = self.words().zip(flow.words).zip(port);
+        let differs = both.fold(0, |all, ((a, b), port)| all | ((a ^ b) & port));
+        let is_middle = !is_tcp || is_v4 && self.bytes.get(FLAGS).is_some_and(|it| it & ENDS == 0);
+        differs == 0 && is_middle
+    }
+
+    /// Of a frame with a flow: whether it is of IPv4, and of TCP.
+    #[inline]
+    fn form(&self) -> [bool; 2] {
+        let is_v4 = self.bytes.get(L3).is_some_and(|it| it >> 4 == 4);
+        let protocol = if is_v4 { L3 + 9 } else { L3 + 6 };
+        [is_v4, self.bytes.get(protocol) == Some(&IPPROTO_TCP)]
+    }
+
     /// The bytes that are copied at first.
     #[inline]
     fn words(&self) -> impl Iterator<Item = u64> {

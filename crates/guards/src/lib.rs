@@ -289,7 +289,7 @@ impl State {
         let Some((sets, atoms)) = in_force.like(&member) else {
             return Ok(false);
         };
-        let port = (record.port_id, sets);
+        let port = (record.port_id, sets, record.is_switched());
         let enforced = inputs.tables.enforce_port(facts.id, port, &atoms);
         if !matches!(enforced, Ok(true)) {
             // All of it is written again.

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ mod user;
 pub(super) use self::describe::{FILE, describe, device_info};
 pub use self::error::SwitchError;
 pub use self::options::SwitchOptions;
-pub use self::user::SwitchUser;
+pub use uswitch::SwitchUser;
 
 /// Between two attempts to reach the switch again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -61,6 +62,8 @@ pub struct Line {
     /// User of the switch.
     user: SwitchUser,
     client: Mutex<Option<Client>>,
+    /// The switch judges frames by what the kernel shows.
+    judges: AtomicBool,
     /// Ports whose frames all go by their devices, one by one, by their IDs.
     slow: Mutex<BTreeSet<u16>>,
     /// Knows the ports of which policies speak, whose frames the kernel judges.
@@ -83,6 +86,7 @@ impl Line {
             sockets: directory(agent),
             program: options.start_switch.then(program),
             client: Mutex::default(),
+            judges: AtomicBool::new(false),
             slow: Mutex::default(),
             tables: None,
         }
@@ -101,8 +105,10 @@ impl Line {
             surroundings.is_guarded(record.network.id, record.port_id)
         };
         let guarded = self.tables.as_ref().is_some_and(is_guarded);
+        let fast = config.fast && !slow;
         PortConfig {
-            fast: config.fast && !slow && !guarded,
+            fast: fast && !guarded,
+            judged: fast && guarded && self.judges.load(Ordering::Relaxed),
             trains: !slow,
             ..config
         }
@@ -148,9 +154,34 @@ impl Line {
             }
         }
         let mut client = connect()?;
+        self.show(&mut client);
         let answer = question(&mut client).map_err(failed)?;
         *held = Some(client);
         Ok(answer)
+    }
+
+    /// Shows a switch the maps by which it judges frames of guarded ports.
+    ///
+    /// Without them such frames go to the kernel.
+    fn show(&self, client: &mut Client) {
+        let shown = self.tables.as_ref().is_some_and(|tables| {
+            if !client.judges() {
+                return false;
+            }
+            let files = match tables.guards().switch_files() {
+                Ok(files) => files,
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "the maps of policies cannot be given to the switch: all frames of guarded memif ports go by the kernel until it is connected to again");
+                    return false;
+                }
+            };
+            let shown = client.judge(files.flows.as_fd(), files.stamps.as_fd(), files.ports);
+            if let Err(error) = &shown {
+                tracing::warn!(error = %chain(error), "the switch cannot read the maps of policies: all frames of guarded memif ports go by the kernel until it is connected to again");
+            }
+            shown.is_ok()
+        });
+        self.judges.store(shown, Ordering::Relaxed);
     }
 
     fn find(&self) -> Result<Client, SwitchError> {
@@ -175,10 +206,11 @@ impl Line {
         netns: &Netns,
         connection: &mut Connection,
     ) -> Result<bool, PortError> {
-        let config = self.config(record);
-        if self.ask(|client| client.update(&config))? {
+        // What it says depends on the switch that answers.
+        if self.ask(|client| client.update(&self.config(record)))? {
             return Ok(false);
         }
+        let config = self.config(record);
         // Without them frames go to the kernel one by one.
         let headers = self.ask(|client| Ok(client.takes_headers()))?;
         let device = connection.open_tap(&record.host.name, record.host.ifindex, headers)?;
@@ -244,6 +276,7 @@ fn config(record: &Attachment) -> PortConfig {
         mtu: port.mtu,
         // Its queues are at its device.
         fast: record.limits.is_unlimited() && record.shaper.is_none() && !record.queued,
+        judged: false,
         trains: true,
         queues: record.interface.queues,
         secret: None,
@@ -296,9 +329,9 @@ impl Switch {
     /// # Errors
     /// When the switch refuses.
     pub async fn tell(&self, record: &Attachment) -> Result<(), PortError> {
-        let (line, config) = (Arc::clone(&self.line), self.line.config(record));
+        let (line, record) = (Arc::clone(&self.line), record.clone());
         let tell = move |_: &mut Connection| {
-            let update = |client: &mut Client| client.update(&config);
+            let update = |client: &mut Client| client.update(&line.config(&record));
             line.ask_if_there(update).map(|_| ())
         };
         self.host.netlink.with(tell).await
@@ -372,7 +405,7 @@ impl Switch {
         Ok(fault.map(ToOwned::to_owned).into_iter().collect())
     }
 
-    /// Has the kernel judge frames of ports while policies speak of these; for ever.
+    /// Has frames of ports judged while policies speak of these; for ever.
     pub async fn follow_guards(&self) {
         let Some(tables) = &self.line.tables else {
             return std::future::pending().await;

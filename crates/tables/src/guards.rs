@@ -9,7 +9,7 @@ use agent_common::addr::Ip16;
 use datapath::DatapathError;
 use telemetry::failpoint::reached;
 
-pub use verdicts::{Guarded, Guards, Marks, PortSets, SetRows};
+pub use verdicts::{Guarded, Guards, Local, Marks, PortSets, SetRows};
 
 use crate::Reconciler;
 
@@ -32,7 +32,17 @@ impl Reconciler {
         let marks = match wanted.filter(|wanted| !wanted.ports.is_empty()) {
             Some(wanted) => {
                 self.lock().datapath.serve_guards()?;
-                self.guards.enforce(network, wanted, &live())?
+                let switched = {
+                    let ledger = self.book.ledger();
+                    let records = ledger.entries_on(network);
+                    let switched = records.filter(|record| record.is_switched());
+                    switched.map(|record| record.port_id).collect()
+                };
+                let local = Local {
+                    live: live(),
+                    switched,
+                };
+                self.guards.enforce(network, wanted, &local)?
             }
             None => Marks::default(),
         };
@@ -64,7 +74,8 @@ impl Reconciler {
 
     /// Puts the policies for one more port in force, before anything of it is there.
     ///
-    /// `atoms` are those of its addresses, which no other member has. False, and nothing is done, for a network of
+    /// `switched` says whether the switch for memif has its frames. `atoms` are those of its addresses, which no other
+    /// member has. False, and nothing is done, for a network of
     /// which no tables are in force.
     ///
     /// # Errors
@@ -72,10 +83,10 @@ impl Reconciler {
     pub fn enforce_port(
         &self,
         network: u32,
-        (port, sets): (u16, PortSets),
+        (port, sets, switched): (u16, PortSets, bool),
         atoms: &[(Ip16, u32)],
     ) -> Result<bool, DatapathError> {
-        let Some(closed) = self.guards.add(network, (port, sets), atoms)? else {
+        let Some(closed) = self.guards.add(network, (port, sets, switched), atoms)? else {
             return Ok(false);
         };
         if sets != PortSets::default() {

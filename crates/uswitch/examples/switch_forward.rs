@@ -16,19 +16,100 @@
 //! -- --eth-peer=0,02:00:00:00:00:11 --eth-peer=1,02:00:00:00:00:10 --tx-first
 //! ```
 //!
+//! With `judged` behind the path both ports are judged, as if a policy allowed their connection and the kernel had
+//! just shown it.
+//!
 //! It runs until it is ended, and says every second what went through.
 
 use std::env;
 use std::error::Error;
+use std::fs::File;
+use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::thread;
 use std::time::Duration;
 
-use agent_common::addr::MacAddr;
+use agent_common::addr::{Ip16, MacAddr};
+use agent_common::guard::{
+    self, FLOW_ANSWERED, FlowKey, FlowWords, Guard, Secret, Slot, Stamp, Tuple,
+};
+use agent_common::map::MAX_SWITCH_FLOWS;
+use agent_common::packet::IPPROTO_UDP;
 use memif::Address;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::time::{ClockId, clock_gettime};
 use uswitch::control::Client;
 use uswitch::{Options, PortConfig, Switch};
+use zerocopy::IntoBytes as _;
+
+/// Ports with a stamp.
+const PORTS: u32 = 256;
+/// Stamp of both ports.
+const STAMP: u32 = 7;
+/// Source and destination of what testpmd and the bench's own client send, by UDP.
+const CONNECTIONS: [(u16, u16); 2] = [(9, 9), (1000, 2000)];
+
+/// The maps that a kernel would show.
+struct Shown {
+    flows: File,
+    stamps: File,
+}
+
+impl Shown {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        let (flows, stamps) = (tempfile::tempfile()?, tempfile::tempfile()?);
+        flows.set_len(u64::from(MAX_SWITCH_FLOWS) * size_of::<Slot>() as u64)?;
+        flows.write_all_at(SECRET.as_bytes(), 0)?;
+        // For what they get: both clients send to the same address.
+        let guard = Guard {
+            ingress: 1,
+            stamp: STAMP,
+            ..Guard::default()
+        };
+        for port in 0..u64::from(PORTS) {
+            let stamp = Stamp::of(&guard);
+            stamps.write_all_at(stamp.as_bytes(), port * size_of::<Stamp>() as u64)?;
+        }
+        let shown = Self { flows, stamps };
+        shown.show()?;
+        Ok(shown)
+    }
+
+    /// Shows the connections, as of now.
+    fn show(&self) -> Result<(), Box<dyn Error>> {
+        let now = clock_gettime(ClockId::Monotonic);
+        let seen = guard::tick(u64::try_from(now.tv_sec)? * 1_000_000_000);
+        let [low, high] = &SECRET;
+        let secret = Secret { low, high };
+        for (source_port, destination_port) in CONNECTIONS {
+            let tuple = Tuple {
+                source: Ip16::from("198.18.0.1".parse::<IpAddr>()?),
+                destination: Ip16::from("198.18.0.2".parse::<IpAddr>()?),
+                protocol: IPPROTO_UDP,
+                source_port,
+                destination_port,
+                ..Tuple::EMPTY
+            };
+            let (key, _) = FlowKey::of(1, &tuple);
+            let flow = FlowWords {
+                seen,
+                flags: FLOW_ANSWERED,
+                egress: 0,
+                ingress: STAMP,
+            };
+            let sum = secret.sum(&key);
+            let tag = secret.tag(sum, &flow);
+            let at = u64::from(Secret::place(sum)) * size_of::<Slot>() as u64;
+            self.flows
+                .write_all_at(Slot { key, flow, tag }.as_bytes(), at)?;
+        }
+        Ok(())
+    }
+}
+
+/// A secret that is none.
+const SECRET: [[u64; 8]; 2] = [[0x9e37_79b9_7f4a_7c15; 8], [0xbf58_476d_1ce4_e5b9; 8]];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = env::args().nth(1).ok_or("give a path for the sockets")?;
@@ -36,6 +117,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let switch = Switch::open(&options)?;
     let running = thread::spawn(move || switch.run());
     let mut client = Client::connect(&options.socket)?;
+    let shown = match env::args().nth(2).as_deref() {
+        None => None,
+        Some("judged") => Some(Shown::new()?),
+        Some(other) => {
+            return Err(format!("{other} is no word for it: say judged, or nothing").into());
+        }
+    };
+    if let Some(Shown { flows, stamps }) = &shown {
+        client.judge(flows.as_fd(), stamps.as_fd(), PORTS)?;
+    }
     // What goes to a device is a mistake of the load's, and is not read.
     let mut devices: Vec<OwnedFd> = Vec::new();
     for nth in 0..2_u8 {
@@ -48,7 +139,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             mac: MacAddr([2, 0, 0, 0, 0, 0x10 + nth]),
             ips: vec!["198.18.0.1".parse()?],
             mtu: 1500,
-            fast: true,
+            fast: shown.is_none(),
+            judged: shown.is_some(),
             trains: true,
             queues: 1,
             secret: None,
@@ -62,6 +154,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut before = 0;
     while !running.is_finished() {
         thread::sleep(Duration::from_secs(1));
+        if let Some(shown) = &shown {
+            shown.show()?;
+        }
         let ports = client.list()?;
         let now: u64 = ports.iter().map(|port| port.counters.fast_to.packets).sum();
         let dropped: u64 = ports

@@ -44,6 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ips: vec!["198.18.0.1".parse()?],
         mtu: 1500,
         fast: true,
+        judged: false,
         trains: true,
         queues: 1,
         secret: None,

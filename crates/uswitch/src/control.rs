@@ -22,11 +22,13 @@ use crate::port::{PortConfig, PortStatus};
 /// Version of this protocol, changed when a message would be misunderstood.
 ///
 /// New fields are ignored by a peer that does not know them.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The oldest version that is understood.
 pub const OLDEST: u32 = 1;
 /// The first version in which a device may have a header in front of each frame.
 pub(crate) const DEVICE_HEADERS: u32 = 2;
+/// The first version with [`Request::Judge`].
+pub(crate) const JUDGES: u32 = 3;
 /// Bytes of the longest message.
 pub const MESSAGE_MAX: usize = 64 << 10;
 /// Descriptors that come with a message at most.
@@ -66,6 +68,13 @@ pub enum Request {
         /// Only those behind this key.
         #[serde(default)]
         after: Option<String>,
+    },
+    /// Connections and stamps of ports are shown in maps that come as descriptors.
+    ///
+    /// They are `SWITCH_FLOWS` and `SWITCH_STAMPS`, in the place of those that came before.
+    Judge {
+        /// Ports that the stamps are of.
+        ports: u32,
     },
     /// The process is to end; clients are told.
     Stop,

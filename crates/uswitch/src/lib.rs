@@ -13,11 +13,10 @@
 pub mod control;
 mod device;
 mod error;
-mod flat;
 mod handover;
-mod network;
 mod port;
 mod switch;
+mod user;
 mod worker;
 
 pub use crate::error::Error;
@@ -25,3 +24,4 @@ pub use crate::port::{
     ConfigError, Count, PortConfig, PortCounters, PortDrops, PortStatus, QUEUES_MAX,
 };
 pub use crate::switch::{Ended, Memory, Options, Switch};
+pub use crate::user::{NotAUser, SwitchUser};

@@ -4,10 +4,11 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use agent_common::addr::MacAddr;
-use agent_common::port::{PORT_OUTSIDE, PORT_TRUNK};
+use agent_common::addr::{Ip16, MacAddr};
+use agent_common::port::{PORT_OUTSIDE, PORT_TRUNK, Port};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
+use ways::Identity;
 
 /// Rings in each direction that a port can have.
 pub const QUEUES_MAX: u16 = 8;
@@ -46,8 +47,14 @@ pub struct PortConfig {
     pub mtu: u16,
     /// True if frames to other ports of the switch may bypass the device.
     ///
-    /// False for a port with rates: their queues are there.
+    /// False for a port with rates: their queues are there. False for one that policies judge.
     pub fast: bool,
+    /// True if frames of a port that policies judge may do so.
+    ///
+    /// They do as packets of connections that the kernel has judged and shown
+    /// ([`Request::Judge`](crate::control::Request::Judge)).
+    #[serde(default)]
+    pub judged: bool,
     /// True if frames of one flow may go to the device together.
     ///
     /// So the kernel carries them (GSO). False for a port whose frames somebody looks at there.
@@ -83,6 +90,29 @@ impl PortConfig {
         self.key
             .rsplit_once('/')
             .map_or(self.key.as_str(), |(pod, _)| pod)
+    }
+
+    /// The port, as the policy reads it.
+    pub(crate) fn identity(&self) -> Identity {
+        let port = Port {
+            network: self.network,
+            flags: self.flags,
+            mac: self.mac,
+            mtu: self.mtu,
+            port_id: self.port_id,
+            ip4: [0; 4],
+            tunnel_port: 0,
+            ip6: Ip16::NONE,
+            link_local: Ip16::NONE,
+            home: 0,
+            shaper: 0,
+        };
+        Identity::new(&port, &self.ips, self.judged)
+    }
+
+    /// Whether frames of the port may bypass the device, all or some.
+    pub(crate) fn is_fast(&self) -> bool {
+        self.fast || self.judged
     }
 
     /// Whether it can be a port.
@@ -254,6 +284,7 @@ impl PortConfig {
             ips: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
             mtu: 1500,
             fast: true,
+            judged: false,
             trains: true,
             queues: 1,
             secret: None,

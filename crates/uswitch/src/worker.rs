@@ -34,9 +34,10 @@ pub(crate) use self::handle::{
 use self::share::{Shares, Side};
 use self::slot::{Input, Output};
 use crate::error::Error;
-use crate::network::{Network, Slot};
 use frames::header::Header;
 use frames::train::{HEADER, Train};
+use ways::Published;
+use ways::{Network, Slot};
 
 /// Time without a packet after which the worker sleeps.
 const SPIN: Duration = Duration::from_micros(100);
@@ -69,6 +70,9 @@ struct Worker {
     epoll: OwnedFd,
     networks: HashMap<u32, usize>,
     tables: Vec<Network>,
+    published: Option<Arc<Published>>,
+    /// Now, in ticks of the kernel program.
+    tick: u32,
     /// Places of networks that have no port any more.
     free: Vec<usize>,
     inputs: Vec<Option<Input>>,
@@ -109,6 +113,8 @@ impl Worker {
             epoll,
             networks: HashMap::new(),
             tables: Vec::new(),
+            published: None,
+            tick: 0,
             free: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
@@ -175,6 +181,9 @@ impl Worker {
     /// Returns whether there was anything to do, or will be.
     fn round(&mut self) -> bool {
         self.rounds = self.rounds.wrapping_add(1);
+        if self.published.is_some() {
+            self.tick = ways::tick();
+        }
         let mut moved = false;
         for slot in 0..self.inputs.len() {
             moved |= self.turns(slot, Side::Client);
@@ -282,6 +291,7 @@ impl Worker {
                 self.give_back(index(slot), None);
                 self.remove(slot);
             }
+            Command::Judge(published) => self.published = Some(published),
             Command::Count(answer) => {
                 // Whoever asked may have lost patience.
                 let _ = answer.send(self.count());

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_common::addr::Ip16;
-use agent_common::guard::{Classes, GUARD_ADOPT, Guard, OTHERS, Row, UNKNOWN_ATOM};
+use agent_common::guard::{Classes, GUARD_ADOPT, GUARD_SWITCHED, Guard, OTHERS, Row, UNKNOWN_ATOM};
 use book::Book;
-use datapath::{DatapathError, GuardMaps};
+use datapath::{DatapathError, GuardMaps, SwitchFiles};
 use locks::{Rank, Ranked};
 use telemetry::failpoint::reached;
 
@@ -121,6 +121,15 @@ pub struct Marks {
     pub closed: BTreeSet<u16>,
 }
 
+/// Ports of a network on this node, by what policies have to know of them.
+#[derive(Debug, Clone, Default)]
+pub struct Local {
+    /// Ports that have sent before, whose connections may be in their middle.
+    pub live: BTreeSet<u16>,
+    /// Ports of which the switch for memif has the frames.
+    pub switched: BTreeSet<u16>,
+}
+
 /// The maps of policies, and what is known to be in them.
 #[derive(Debug)]
 pub struct Guards {
@@ -170,8 +179,7 @@ impl Guards {
     ///
     /// Returns the marks of these.
     ///
-    /// `live` are the ports that have sent before, whose connections may be in their middle. Ports without sets
-    /// keep theirs until [`Self::release`].
+    /// Ports without sets keep theirs until [`Self::release`].
     ///
     /// # Errors
     /// When the kernel refuses, or a table is full: what was in force stays.
@@ -179,11 +187,11 @@ impl Guards {
         &self,
         network: u32,
         wanted: &Arc<Guarded>,
-        live: &BTreeSet<u16>,
+        local: &Local,
     ) -> Result<Marks, DatapathError> {
         let mut inner = self.inner.lock();
         inner.collect(Instant::now())?;
-        let enforced = inner.enforce(network, wanted, live);
+        let enforced = inner.enforce(network, wanted, local);
         if enforced.is_err() && !inner.networks.contains_key(&network) {
             inner.forget(network);
         }
@@ -192,19 +200,19 @@ impl Guards {
 
     /// Puts the sets of one more port in force, and the atoms of its addresses.
     ///
-    /// It has sent nothing yet. Returns whether it gets no frames for all; `None`, and nothing is done, for a network
-    /// of which no tables are in force.
+    /// It has sent nothing yet; `switched` says whether the switch for memif has its frames. Returns whether it gets no
+    /// frames for all; `None`, and nothing is done, for a network of which no tables are in force.
     ///
     /// # Errors
     /// When the kernel refuses, or a table is full: the port must not be live.
     pub fn add(
         &self,
         network: u32,
-        (port, sets): (u16, PortSets),
+        (port, sets, switched): (u16, PortSets, bool),
         atoms: &[(Ip16, u32)],
     ) -> Result<Option<bool>, DatapathError> {
         let mut inner = self.inner.lock();
-        let added = inner.add(network, (port, sets), atoms);
+        let added = inner.add(network, (port, sets, switched), atoms);
         if added.is_err() {
             inner.forget(network);
         }
@@ -366,6 +374,14 @@ impl Guards {
         Ok(retired.chain(adopts.copied()).min())
     }
 
+    /// Returns descriptors of the maps by which the switch judges, for it.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn switch_files(&self) -> Result<SwitchFiles, DatapathError> {
+        self.inner.lock().maps.guards.files()
+    }
+
     /// Looks into the maps as packets meet them.
     ///
     /// # Errors
@@ -383,7 +399,7 @@ impl Inner {
         &mut self,
         network: u32,
         wanted: &Arc<Guarded>,
-        live: &BTreeSet<u16>,
+        local: &Local,
     ) -> Result<Marks, DatapathError> {
         let numbers = match &mut self.numbers {
             Some(numbers) => numbers,
@@ -422,7 +438,7 @@ impl Inner {
                 // It may be in force since the agent before.
                 None => self.maps.guards.get(&u32::from(*port))?,
             };
-            if old.is_none() && live.contains(port) {
+            if old.is_none() && local.live.contains(port) {
                 adopts.insert(*port, now + ADOPTION);
             }
             let adopting = adopts.get(port).is_some_and(|until| now < *until);
@@ -431,12 +447,14 @@ impl Inner {
                 egress: written::set_number(sets.egress),
                 ingress: written::set_number(sets.ingress),
                 stamp: old.map_or(0, |old| old.stamp),
-                flags: if adopting { GUARD_ADOPT } else { 0 },
+                flags: flags(adopting, local.switched.contains(port)),
             };
             if changed || old != Some(guard) {
                 // No two ports have one: by it a flow knows which ports have let it pass.
                 guard.stamp = numbers.stamp();
                 self.maps.guards.insert(u32::from(*port), guard)?;
+            } else if !old_ports.contains_key(port) {
+                self.maps.guards.confirm(u32::from(*port), &guard)?;
             }
             ports.insert(*port, guard);
         }
@@ -462,7 +480,7 @@ impl Inner {
     fn add(
         &mut self,
         network: u32,
-        (port, sets): (u16, PortSets),
+        (port, sets, switched): (u16, PortSets, bool),
         atoms: &[(Ip16, u32)],
     ) -> Result<Option<bool>, DatapathError> {
         let (Some(numbers), Some(network)) = (&mut self.numbers, self.networks.get_mut(&network))
@@ -486,7 +504,7 @@ impl Inner {
             egress: written::set_number(sets.egress),
             ingress: written::set_number(sets.ingress),
             stamp: numbers.stamp(),
-            flags: 0,
+            flags: flags(false, switched),
         };
         self.maps.guards.insert(u32::from(port), guard)?;
         content.ports.insert(port, sets);
@@ -554,6 +572,17 @@ impl Inner {
         let retired = self.retired.iter().map(|(_, generation)| *generation);
         numbers::sweep(&mut self.maps, used.chain(retired).collect())
     }
+}
+
+const fn flags(adopting: bool, switched: bool) -> u32 {
+    let mut flags = 0;
+    if adopting {
+        flags |= GUARD_ADOPT;
+    }
+    if switched {
+        flags |= GUARD_SWITCHED;
+    }
+    flags
 }
 
 fn closed(wanted: &Guarded) -> BTreeSet<u16> {

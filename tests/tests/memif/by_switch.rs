@@ -33,6 +33,7 @@ fn add(switch: &mut Client, place: &Place, host: u8) {
         ips: vec![IpAddr::V4(Ipv4Addr::new(10, 0, 0, host))],
         mtu: 1500,
         fast: true,
+        judged: false,
         trains: true,
         queues: 1,
         secret: None,

@@ -13,7 +13,7 @@ const INGRESS: DropReason = DropReason::PolicyIngress;
 const EGRESS: DropReason = DropReason::PolicyEgress;
 
 /// The networks, with attachments whose ports are sockets.
-fn with_sockets() -> Setup {
+pub(crate) fn with_sockets() -> Setup {
     let mut all = setup();
     for network in ["routed", "switched"] {
         for kind in ["Memif", "AFXDP"] {
@@ -26,7 +26,7 @@ fn with_sockets() -> Setup {
 }
 
 /// A pod whose port is a socket of this kind, with the label `app`.
-fn attach<'a>(node: &'a Node, app: &str, network: &str, kind: &str) -> (Pod<'a>, Port) {
+pub(crate) fn attach<'a>(node: &'a Node, app: &str, network: &str, kind: &str) -> (Pod<'a>, Port) {
     let pod = node.pod(app);
     let mut conf = node.attachment_conf(network, &format!("{kind}-{network}"));
     conf["labels"] = json!({"app": app});

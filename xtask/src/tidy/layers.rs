@@ -30,7 +30,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("datapath", &["agent-common"]),
     // memif is a part of it, and its own port of podnet's policy.
     ("frames", &["agent-common", "memif"]),
-    ("uswitch", &["agent-common", "frames", "memif"]),
+    // Tables of the switch, without its threads.
+    ("ways", &["agent-common", "frames"]),
+    ("uswitch", &["agent-common", "frames", "memif", "ways"]),
     // Packets of a port with their verdicts, out of what the datapath shows.
     ("capture", &["agent-common", "datapath"]),
     // What users have written, as it was read.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::user::SwitchUser;
+use uswitch::SwitchUser;
 
 /// Options of the process that serves memif ports.
 #[derive(Debug, Clone, Args)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use uswitch::control::Client;
 
 use super::error::SwitchError;
-use super::user::SwitchUser;
+use uswitch::SwitchUser;
 
 /// How long a switch may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::datagram::{Received, receive, send};
-use super::{DEVICE_HEADERS, RefusalCode, Reply, Request, VERSION, WorkerStatus};
+use super::{DEVICE_HEADERS, JUDGES, RefusalCode, Reply, Request, VERSION, WorkerStatus};
 use crate::error::Error;
 use crate::port::{PortConfig, PortStatus};
 
@@ -81,6 +81,25 @@ impl Client {
     /// That is a `struct virtio_net_hdr` of 10 bytes (linux/virtio_net.h).
     pub fn takes_headers(&self) -> bool {
         self.version >= DEVICE_HEADERS
+    }
+
+    /// Whether the switch judges frames itself by what [`Self::judge`] gives it.
+    pub fn judges(&self) -> bool {
+        self.version >= JUDGES
+    }
+
+    /// Gives it the maps of connections and stamps, the latter of so many ports.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], or the switch does not answer.
+    pub fn judge(
+        &mut self,
+        flows: BorrowedFd<'_>,
+        stamps: BorrowedFd<'_>,
+        ports: u32,
+    ) -> Result<(), Error> {
+        self.done(&Request::Judge { ports }, &[flows, stamps])
+            .map(|_| ())
     }
 
     /// Workers that move packets.

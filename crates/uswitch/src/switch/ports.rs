@@ -13,9 +13,9 @@ use super::memory::{self, REGIONS};
 use super::pace::{Accepts, Lines};
 use crate::control::{Refusal, RefusalCode};
 use crate::device::Device;
-use crate::network::Slot;
 use crate::port::{PortConfig, PortCounters};
 use crate::worker::{Command, FRAME_MAX};
+use ways::Slot;
 
 /// Bytes that a frame may be longer than a port's largest packet.
 ///

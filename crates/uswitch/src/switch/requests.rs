@@ -1,6 +1,7 @@
 //! Serve the requests of the agent and of the next switch.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -18,6 +19,7 @@ use crate::control::{
 use crate::error::Error;
 use crate::port::{PortConfig, PortCounters, PortStatus};
 use crate::worker::{Command, Counted};
+use ways::Published;
 
 /// Control connections at a time.
 const ASKERS_MAX: usize = 64;
@@ -130,6 +132,7 @@ impl Switch {
                     Err(error) => Reply::Refused(Refusal::new(RefusalCode::Unable, error)),
                 });
             }
+            Request::Judge { ports } => self.judge(ports, &descriptors),
             Request::Stop => {
                 let keys: Vec<String> = self.ports.keys().cloned().collect();
                 for key in keys {
@@ -198,6 +201,24 @@ impl Switch {
                 self.change_port(config, device, listeners)
             }
         }
+    }
+
+    /// Has all workers judge by these maps.
+    fn judge(&self, ports: u32, descriptors: &[OwnedFd]) -> Result<bool, Refusal> {
+        let [flows, stamps] = descriptors else {
+            let message = format!("{} descriptors came, send two maps", descriptors.len());
+            return Err(Refusal::new(RefusalCode::BadDescriptors, message));
+        };
+        let published = Published::new(flows.as_fd(), stamps.as_fd(), ports).map_err(|error| {
+            let message =
+                format!("what came cannot be had in memory as maps of connections: {error}");
+            Refusal::new(RefusalCode::BadDescriptors, message)
+        })?;
+        let published = Arc::new(published);
+        for worker in &self.workers {
+            worker.tell(Command::Judge(Arc::clone(&published)));
+        }
+        Ok(true)
     }
 
     fn list(&self, after: Option<&str>) -> Result<Reply, Error> {

@@ -13,8 +13,9 @@ use rustix::io::{read, write};
 use super::Worker;
 use crate::device::Device;
 use crate::error::Error;
-use crate::network::Slot;
 use crate::port::{PortConfig, PortCounters};
+use ways::Published;
+use ways::Slot;
 
 /// Command of the control thread.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Disconnect { slot: Slot },
     /// A port is no more.
     Remove { slot: Slot },
+    /// Connections that the kernel has judged are shown here.
+    Judge(Arc<Published>),
     /// Reports the counters.
     Count(Sender<Counted>),
     /// Everything is given back. The worker is empty after this.

@@ -9,8 +9,8 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::slot::{Input, Output};
 use super::{Counted, DEVICE, Report, Worker, Yielded, index};
 use crate::device::Device;
-use crate::network::{Identity, Network, Slot};
 use crate::port::{PortConfig, PortCounters};
+use ways::{Network, Slot};
 
 impl Worker {
     pub(super) fn add(
@@ -31,14 +31,14 @@ impl Worker {
         let network = self.network(config.network);
         let pod = self.shares.add(config.pod());
         let input = Input::new(
-            Identity::new(config),
-            (config.fast, config.trains),
+            config.identity(),
+            (config.is_fast(), config.trains),
             (network, pod),
             device,
             counters,
         );
         if let Some(table) = self.tables.get_mut(network)
-            && config.fast
+            && config.is_fast()
         {
             table.insert(slot, &input.identity);
         }
@@ -61,12 +61,12 @@ impl Worker {
             input.device_ready = true;
             forget(&self.epoll, old.fd());
         }
-        input.identity = Identity::new(config);
-        input.fast = config.fast;
+        input.identity = config.identity();
+        input.fast = config.is_fast();
         input.trains = config.trains;
         if let Some(table) = self.tables.get_mut(input.network) {
             table.remove(slot);
-            if config.fast {
+            if config.is_fast() {
                 table.insert(slot, &input.identity);
             }
         }
@@ -127,7 +127,7 @@ impl Worker {
         }
         let mut others = self.inputs.iter().flatten();
         if others.all(|other| other.network != input.network) {
-            self.networks.remove(&input.identity.port.network);
+            self.networks.remove(&input.identity.network());
             self.free.push(input.network);
         }
         Some(Yielded {

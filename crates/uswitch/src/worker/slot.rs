@@ -6,10 +6,10 @@ use memif::{Name, Packet, Rx, Sent, Tx, Violation};
 
 use super::share::Credit;
 use crate::device::Device;
-use crate::network::Identity;
 use crate::port::{Count, PortCounters};
 use frames::header::Header;
 use frames::spread;
+use ways::Identity;
 
 /// Slots of a client's rings that are looked at in a turn.
 pub(super) const BUDGET: u16 = 64;

@@ -9,11 +9,12 @@ use super::clock::Clock;
 use super::share::Shares;
 use super::slot::{BUDGET, DEVICE_BUDGET, Input, Output};
 use crate::device::{Device, Read, Written};
-use crate::network::{Identity, Last, Network, Slot};
 use crate::port::{Count, PortCounters};
 use frames::header::Header;
 use frames::spread;
 use frames::train::{Kinds, Train};
+use ways::Published;
+use ways::{Identity, Last, Network, Slot};
 
 /// Frames of a device in a turn.
 const FRAMES: u16 = 32;
@@ -49,9 +50,12 @@ impl Worker {
             counted,
             ..
         } = input;
+        let published = self.published.as_deref();
         let mut turn = Turn {
             identity,
-            fast: *fast,
+            fast: *fast && (published.is_some() || !identity.is_judged()),
+            published: published.map(|it| (it, self.tick)),
+            asked: None,
             device,
             network,
             counted,
@@ -95,7 +99,7 @@ impl Worker {
         turn.depart();
         *first = first.wrapping_add(1);
         let taken = budget.saturating_sub(left);
-        let (to_device, begun) = (turn.to_device, turn.begun);
+        let (to_device, begun, asked) = (turn.to_device, turn.begun, turn.asked);
         self.flush();
         let cost = match begun {
             Some(begun) => self.clock.end(begun, taken, to_device),
@@ -113,9 +117,15 @@ impl Worker {
         if let Some(violation) = fault {
             self.cut(at, violation);
         }
+        if let Some(to) = asked
+            && let Some(Some(input)) = self.inputs.get_mut(super::index(to))
+        {
+            input.device_ready = true;
+        }
         (taken > 0).then_some(Done {
             cost,
-            has_more: left == 0,
+            // What the kernel was asked about goes first: the next frames of that connection may not need it any more.
+            has_more: left == 0 && asked.is_none(),
         })
     }
 
@@ -197,6 +207,10 @@ impl Worker {
 struct Turn<'w> {
     identity: &'w Identity,
     fast: bool,
+    /// Connections that the kernel shows, and the time in ticks.
+    published: Option<(&'w Published, u32)>,
+    /// A port that frames go to by the kernel, as policies judge them.
+    asked: Option<Slot>,
     device: &'w Device,
     network: &'w Network,
     counted: &'w mut PortCounters,
@@ -234,11 +248,14 @@ impl Turn<'_> {
         let mut ways = [None; GROUP];
         let mut last = Last::default();
         for ((way, header), packet) in ways.iter_mut().zip(&mut *self.headers).zip(packets) {
-            let mut found = last.judge(self.network, header, self.identity);
-            if found.is_none() && header.deepen(packet) {
-                found = self.network.judge(header, self.identity);
+            let mut found = last.judge(self.network, header, self.identity, self.published);
+            if found.is_err() && header.deepen(packet) {
+                found = self.network.judge(header, self.identity, self.published);
             }
-            *way = found.map(|found| found.take(header));
+            if let Err(Some(to)) = found {
+                self.asked = Some(to);
+            }
+            *way = found.ok().map(|found| found.take(header));
         }
         let mut begin: usize = 0;
         for run in ways
@@ -281,7 +298,7 @@ impl Turn<'_> {
             return;
         }
         self.depart();
-        self.train.begin(packet, self.kinds, self.identity.port.mtu);
+        self.train.begin(packet, self.kinds, self.identity.mtu());
     }
 
     /// Writes what waits for others that join it.

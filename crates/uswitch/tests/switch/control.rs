@@ -191,7 +191,7 @@ fn messages_that_are_none_are_refused_and_the_switch_goes_on() {
     stranger.say(r#"{"request":"hello","version":0}"#);
     assert!(stranger.hear().unwrap().contains(r#""code":"version""#));
     stranger.say(r#"{"request":"hello","version":4000000000,"more":[1]}"#);
-    assert!(stranger.hear().unwrap().contains(r#""version":2"#));
+    assert!(stranger.hear().unwrap().contains(r#""version":3"#));
     let asker = ByHand::greeted(&scene);
     for text in [
         "{}",
@@ -203,6 +203,14 @@ fn messages_that_are_none_are_refused_and_the_switch_goes_on() {
         asker.say(text);
         let heard = asker.hear().unwrap();
         assert!(heard.contains(r#""code":"malformed""#), "{text}: {heard}");
+    }
+    // Maps that are none: the switch judges by nothing.
+    let judge = br#"{"request":"judge","ports":4096}"#;
+    for descriptors in [0, 1, 2, 3] {
+        let descriptors = vec![pods[0].kernel.as_fd(); descriptors];
+        asker.try_say(judge, &descriptors).unwrap();
+        let heard = asker.hear().unwrap();
+        assert!(heard.contains(r#""code":"bad_descriptors""#), "{heard}");
     }
     asker.say(r#"{"request":"have_all"}"#);
     assert!(asker.hear().unwrap().contains("may not come now"));

@@ -140,6 +140,7 @@ pub(crate) fn config(network: u32, host: u8) -> PortConfig {
         ips: vec![IpAddr::V4(Ipv4Addr::new(10, 0, 0, host))],
         mtu: 1500,
         fast: true,
+        judged: false,
         trains: true,
         queues: 2,
         secret: None,

@@ -10,26 +10,13 @@ use agent_common::port::PORT_OUTSIDE;
 use proptest::prelude::*;
 
 use super::{Identity, Last, Network, Slot};
-use crate::port::PortConfig;
 use frames::header::Header;
 
-fn config(pod: &Pod) -> PortConfig {
+fn identity(pod: &Pod) -> Identity {
     let first = [IpAddr::V4(pod.ip4), IpAddr::V6(pod.ip6)];
     let first = first.into_iter().filter(|ip| !ip.is_unspecified());
-    PortConfig {
-        key: pod.name.to_owned(),
-        name: pod.name.to_owned(),
-        network: pod.network,
-        port_id: pod.port_id,
-        flags: pod.flags,
-        mac: pod.mac,
-        ips: first.chain(pod.further.iter().copied()).collect(),
-        mtu: pod.port().mtu,
-        fast: true,
-        trains: true,
-        queues: 1,
-        secret: None,
-    }
+    let ips: Vec<IpAddr> = first.chain(pod.further.iter().copied()).collect();
+    Identity::new(&pod.port(), &ips, false)
 }
 
 /// The ports of a switch that are on the network of this one.
@@ -37,7 +24,7 @@ fn network<'a>(of: &Pod, ports: impl IntoIterator<Item = &'a &'static Pod>) -> N
     let mut network = Network::default();
     for pod in ports {
         if pod.network == of.network && pod.flags & PORT_OUTSIDE == 0 {
-            network.insert(pod.ifindex, &Identity::new(&config(pod)));
+            network.insert(pod.ifindex, &identity(pod));
         }
     }
     network
@@ -45,13 +32,13 @@ fn network<'a>(of: &Pod, ports: impl IntoIterator<Item = &'a &'static Pod>) -> N
 
 /// Where the switch carries a frame to, and what arrives.
 fn carried(network: &Network, sender: &Pod, frame: &[u8]) -> Option<(Slot, Vec<u8>)> {
-    let sender = Identity::new(&config(sender));
+    let sender = identity(sender);
     let mut header = Header::of(frame);
-    let mut way = network.judge(&header, &sender);
-    if way.is_none() && header.deepen_from(frame) {
-        way = network.judge(&header, &sender);
+    let mut way = network.judge(&header, &sender, None);
+    if way.is_err() && header.deepen_from(frame) {
+        way = network.judge(&header, &sender, None);
     }
-    let slot = way?.take(&mut header);
+    let slot = way.ok()?.take(&mut header);
     let mut sent = header.bytes().to_vec();
     sent.extend(&frame[sent.len()..]);
     Some((slot, sent))
@@ -81,7 +68,7 @@ fn a_port_is_to_the_switch_what_it_is_to_the_kernel() {
         let mut port = pod.port();
         // Where it is differs, and what leaves its network is not the switch's.
         (port.home, port.tunnel_port) = (0, 0);
-        assert_eq!(Identity::new(&config(pod)).port, port, "{}", pod.name);
+        assert_eq!(identity(pod).port, port, "{}", pod.name);
     }
 }
 
@@ -250,7 +237,7 @@ fn a_packet_goes_its_own_way_whatever_came_before_it() {
     let mut ways = 0;
     for (from, to, to_mac) in trains {
         let network = network(from, &PODS);
-        let sender = Identity::new(&config(from));
+        let sender = identity(from);
         let v4 = Ipv4::new(from.ip4, to.ip4).udp(to_mac, from.mac, (1, 2));
         let v6 = Ipv6::new(from.ip6, to.ip6).udp(to_mac, from.mac, (1, 2));
         for first in [v4, v6] {
@@ -264,11 +251,11 @@ fn a_packet_goes_its_own_way_whatever_came_before_it() {
                 (0..first.len().min(64)).flat_map(|at| (0..=255).map(move |byte| (at, byte)))
             {
                 let before = Header::of(&first);
-                assert!(last.judge(&network, &before, &sender).is_some());
-                let alone = network.judge(&other(at, byte), &sender);
-                let behind = last.judge(&network, &other(at, byte), &sender);
+                assert!(last.judge(&network, &before, &sender, None).is_ok());
+                let alone = network.judge(&other(at, byte), &sender, None);
+                let behind = last.judge(&network, &other(at, byte), &sender, None);
                 assert_eq!(behind, alone, "byte {at} is {byte}");
-                ways += usize::from(alone.is_some());
+                ways += usize::from(alone.is_ok());
             }
         }
     }

@@ -1,45 +1,46 @@
 //! Decide the way of a frame, by the stations of a network on this switch.
 
 use std::cell::Cell;
+use std::net::IpAddr;
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::checksum;
-use agent_common::endpoint::Endpoint;
-use agent_common::policy::{self, Decision, Family, Tables};
+use agent_common::endpoint::{ENDPOINT_GUARD, Endpoint};
+use agent_common::policy::{self, Act, Family, Scratch, Tables};
 use agent_common::port::{PORT_L3, PORT_MORE_IPS, Port};
 
 use crate::flat::Flat;
-use crate::port::PortConfig;
+use crate::published::{Judging, Published};
 use frames::header::{Flow, Header};
 
 /// A port's place among those of its worker.
-pub(crate) type Slot = u32;
+pub type Slot = u32;
 
 /// Port and addresses of a sender, as the policy reads them.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
+pub struct Identity {
     pub(crate) port: Port,
+    /// Policies judge what it sends and gets.
+    pub(crate) judged: bool,
     /// Addresses beyond the first of its family.
     further: Vec<Ip16>,
 }
 
 impl Identity {
-    pub(crate) fn new(config: &PortConfig) -> Self {
+    /// A port with these addresses, of which policies judge what it sends and gets, or do not.
+    pub fn new(port: &Port, ips: &[IpAddr], judged: bool) -> Self {
         let mut port = Port {
-            network: config.network,
-            flags: config.flags & !PORT_MORE_IPS,
-            mac: config.mac,
-            mtu: config.mtu,
+            flags: port.flags & !PORT_MORE_IPS,
             ip4: [0; 4],
-            port_id: config.port_id,
             tunnel_port: 0,
             ip6: Ip16::NONE,
-            link_local: Ip16::from(std::net::IpAddr::from(config.mac.link_local())),
+            link_local: Ip16::from(IpAddr::from(port.mac.link_local())),
             home: 0,
             shaper: 0,
+            ..*port
         };
         let mut further = Vec::new();
-        for ip in &config.ips {
+        for ip in ips {
             let ip = Ip16::from(*ip);
             match ip.v4() {
                 Some(v4) if port.ip4 == [0; 4] => port.ip4 = v4,
@@ -50,7 +51,26 @@ impl Identity {
         if !further.is_empty() {
             port.flags |= PORT_MORE_IPS;
         }
-        Self { port, further }
+        Self {
+            port,
+            judged,
+            further,
+        }
+    }
+
+    /// The network.
+    pub const fn network(&self) -> u32 {
+        self.port.network
+    }
+
+    /// Largest L3 packet, bytes.
+    pub const fn mtu(&self) -> u16 {
+        self.port.mtu
+    }
+
+    /// Whether policies judge what it sends and gets.
+    pub const fn is_judged(&self) -> bool {
+        self.judged
     }
 
     fn addresses(&self) -> impl Iterator<Item = Ip16> {
@@ -67,17 +87,17 @@ impl Identity {
 ///
 /// Lookups never leave it, so neither do frames.
 #[derive(Debug, Default)]
-pub(crate) struct Network {
+pub struct Network {
     stations: Flat<u64, Option<Endpoint>>,
     addresses: Flat<u128, Option<Endpoint>>,
 }
 
 impl Network {
     /// A port is reached in this slot.
-    pub(crate) fn insert(&mut self, slot: Slot, identity: &Identity) {
+    pub fn insert(&mut self, slot: Slot, identity: &Identity) {
         let endpoint = Some(Endpoint {
             ifindex: slot,
-            flags: 0,
+            flags: if identity.judged { ENDPOINT_GUARD } else { 0 },
             mac: identity.port.mac,
             port_id: identity.port.port_id,
         });
@@ -90,7 +110,7 @@ impl Network {
     }
 
     /// Removes the entries of a slot.
-    pub(crate) fn remove(&mut self, slot: Slot) {
+    pub fn remove(&mut self, slot: Slot) {
         let is_other =
             |found: &Option<Endpoint>| found.is_some_and(|endpoint| endpoint.ifindex != slot);
         self.stations.retain(is_other);
@@ -99,61 +119,83 @@ impl Network {
 
     /// Returns the way of a frame without the kernel.
     ///
-    /// `None` if the kernel program has to judge it.
+    /// The error is that the kernel program has to judge it, and the slot that it then goes to, as far as that is known.
     ///
     /// The tables here are a part of the kernel's. An entry found there is found in the kernel's as
     /// well, but a missing one may be there all the same: so a decision after any missed look-up is
-    /// left to the kernel. Of the others the switch takes only those that deliver to one of its ports.
-    pub(crate) fn judge(&self, header: &Header, sender: &Identity) -> Option<Way> {
+    /// left to the kernel. Of the others the switch takes only those that deliver to one of its ports, and that
+    /// policies let pass by what the kernel has published.
+    pub fn judge(
+        &self,
+        header: &Header,
+        sender: &Identity,
+        published: Option<(&Published, u32)>,
+    ) -> Result<Way, Option<Slot>> {
         // The kernel program drops and counts it.
         if !checksum::of_ipv4_is_right(header) {
-            return None;
+            return Err(None);
         }
         let asked = Asked {
             network: self,
             further: &sender.further,
             in_vain: Cell::new(false),
         };
-        let decision = policy::decide(header, &sender.port, &asked);
+        let mut scratch = Scratch::EMPTY;
+        let act = policy::decide_in(header, &sender.port, &asked, &mut scratch);
         if asked.in_vain.get() {
-            return None;
+            return Err(None);
         }
-        match decision {
-            Decision::Switch(endpoint) => Some(Way {
-                slot: endpoint.ifindex,
-                routed: None,
-            }),
-            Decision::Route(endpoint, family) => Some(Way {
-                slot: endpoint.ifindex,
-                routed: Some((endpoint.mac, family)),
-            }),
-            Decision::Drop(_)
-            | Decision::Ignore
-            | Decision::Moved(_)
-            | Decision::Leave(_)
-            | Decision::Node
-            | Decision::Wire
-            | Decision::WireRoute(..)
-            | Decision::Flood
-            | Decision::ArpReply(_)
-            | Decision::NdReply(_)
-            | Decision::EchoReply(..) => None,
+        let to = scratch.to;
+        let routed = match act {
+            Act::Switch => None,
+            Act::Route => Some((to.mac, scratch.packet.family)),
+            Act::Drop(_)
+            | Act::Ignore
+            | Act::Moved
+            | Act::Leave
+            | Act::Node
+            | Act::Wire
+            | Act::WireRoute
+            | Act::Flood
+            | Act::ArpReply
+            | Act::NdReply
+            | Act::EchoReply => return Err(None),
+        };
+        let judged = sender.judged || to.flags & ENDPOINT_GUARD != 0;
+        if judged {
+            let (published, now) = published.ok_or(None)?;
+            let judging = Judging {
+                tables: &asked,
+                published,
+                sender,
+                now,
+            };
+            if !judging.passes(header, act, &scratch) {
+                return Err(Some(to.ifindex));
+            }
         }
+        Ok(Way {
+            slot: to.ifindex,
+            routed,
+            judged,
+        })
     }
 }
 
 /// Where a frame goes without the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Way {
+pub struct Way {
     slot: Slot,
     /// To this address, by the virtual gateway.
     routed: Option<(MacAddr, Family)>,
+    /// Policies have let it pass, as a packet of its connection.
+    judged: bool,
 }
 
 impl Way {
     /// The header becomes what it has to be there. Returns where that is.
     #[inline]
-    pub(crate) fn take(&self, header: &mut Header) -> Slot {
+    pub fn take(&self, header: &mut Header) -> Slot {
         if let Some((to, family)) = self.routed {
             header.route(to, family);
         }
@@ -166,25 +208,27 @@ impl Way {
 /// Packets come in trains, and the fields that the policy reads are the same in all of one. It is valid
 /// only while neither tables nor sender can change.
 #[derive(Debug, Default)]
-pub(crate) struct Last(Option<(Flow, Way)>);
+pub struct Last(Option<(Flow, Way)>);
 
 impl Last {
     /// As [`Network::judge`], or as for the last one.
     #[inline]
-    pub(crate) fn judge(
+    pub fn judge(
         &mut self,
         network: &Network,
         header: &Header,
         sender: &Identity,
-    ) -> Option<Way> {
+        published: Option<(&Published, u32)>,
+    ) -> Result<Way, Option<Slot>> {
         if let Some((flow, way)) = &self.0
             && header.is_of(flow)
+            && (!way.judged || header.goes_on(flow))
             && checksum::of_ipv4_is_right(header)
         {
-            return Some(*way);
+            return Ok(*way);
         }
-        let way = network.judge(header, sender);
-        self.0 = header.flow().zip(way);
+        let way = network.judge(header, sender, published);
+        self.0 = header.flow().zip(way.ok());
         way
     }
 }

@@ -1,0 +1,186 @@
+//! Write the sets of ports, and show them to the switch of memif ports.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use agent_common::guard::{GUARD_SWITCHED, Guard, SECRET_SLOTS, Slot, Stamp};
+use agent_common::map as size;
+use aya::maps::{Array, Map, MapData, MapError};
+use zerocopy::{FromZeros as _, IntoBytes as _};
+
+use crate::error::DatapathError;
+use crate::pod::Abi;
+use crate::table::Table;
+
+/// Bytes of the secret.
+const SECRET: usize = SECRET_SLOTS as usize * size_of::<Slot>();
+
+/// `GUARDS`, with `SWITCH_STAMPS`: sets of ports, by port id.
+pub struct Sets {
+    table: Table<u32, Guard>,
+    stamps: Array<MapData, Abi<Stamp>>,
+    files: [OwnedFd; 2],
+}
+
+/// Maps that the switch has in its memory.
+#[derive(Debug)]
+pub struct SwitchFiles {
+    /// Connections: `SWITCH_FLOWS`.
+    pub flows: OwnedFd,
+    /// Stamps of ports: `SWITCH_STAMPS`.
+    pub stamps: OwnedFd,
+    /// Ports that the stamps are of, from 0.
+    pub ports: u32,
+}
+
+impl fmt::Debug for Sets {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Sets").finish_non_exhaustive()
+    }
+}
+
+impl Sets {
+    const NAME: &'static str = "GUARDS";
+    /// The map of stamps, which is as large as `--max-ports`.
+    pub(crate) const STAMPS: &'static str = "SWITCH_STAMPS";
+    const FLOWS: &'static str = "SWITCH_FLOWS";
+
+    pub(crate) fn new(
+        take: &mut impl FnMut(&'static str) -> Result<Map, DatapathError>,
+    ) -> Result<Self, DatapathError> {
+        let (flows, stamps) = (take(Self::FLOWS)?, take(Self::STAMPS)?);
+        let files = [file(Self::FLOWS, &flows)?, file(Self::STAMPS, &stamps)?];
+        let flows = Array::try_from(flows).map_err(DatapathError::map("open", Self::FLOWS))?;
+        make_secret(flows)?;
+        let stamps = Array::try_from(stamps).map_err(DatapathError::map("open", Self::STAMPS))?;
+        Ok(Self {
+            table: Table::new(Self::NAME, size::MAX_GUARDS, take(Self::NAME)?)?,
+            stamps,
+            files,
+        })
+    }
+
+    /// Sets the sets of a port.
+    ///
+    /// The switch knows no sets of it meanwhile.
+    ///
+    /// # Errors
+    /// [`DatapathError::MapFull`] when there is no room.
+    pub fn insert(&mut self, port: u32, guard: Guard) -> Result<(), DatapathError> {
+        self.stamp(port, Stamp::default())?;
+        self.table.insert(port, guard)?;
+        self.confirm(port, &guard)
+    }
+
+    /// Shows the switch sets of a port that are in force.
+    ///
+    /// An agent that ended in the middle of [`Self::insert`] has not.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn confirm(&mut self, port: u32, guard: &Guard) -> Result<(), DatapathError> {
+        if guard.flags & GUARD_SWITCHED == 0 {
+            return Ok(());
+        }
+        self.stamp(port, Stamp::of(guard))
+    }
+
+    /// Removes the sets of a port; one that has none is no error.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove(&mut self, port: &u32) -> Result<(), DatapathError> {
+        self.stamp(*port, Stamp::default())?;
+        self.table.remove(port)
+    }
+
+    /// The sets of a port.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn get(&self, port: &u32) -> Result<Option<Guard>, DatapathError> {
+        self.table.get(port)
+    }
+
+    /// The sets of all ports.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn dump(&self) -> Result<BTreeMap<u32, Guard>, DatapathError> {
+        self.table.dump()
+    }
+
+    /// Reports whether no port has sets.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn is_empty(&self) -> Result<bool, DatapathError> {
+        self.table.is_empty()
+    }
+
+    /// Returns descriptors of the maps, for the switch.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn files(&self) -> Result<SwitchFiles, DatapathError> {
+        let again = |name, file: &OwnedFd| {
+            let again = file.try_clone().map_err(MapError::from);
+            again.map_err(DatapathError::map("open", name))
+        };
+        let [flows, stamps] = &self.files;
+        Ok(SwitchFiles {
+            flows: again(Self::FLOWS, flows)?,
+            stamps: again(Self::STAMPS, stamps)?,
+            ports: self.stamps.len(),
+        })
+    }
+
+    fn stamp(&mut self, port: u32, stamp: Stamp) -> Result<(), DatapathError> {
+        // A port beyond the map has none: its frames are judged by the kernel.
+        if port >= self.stamps.len() {
+            return Ok(());
+        }
+        let written = self.stamps.set(port, Abi(stamp), 0);
+        written.map_err(DatapathError::map("write", Self::STAMPS))
+    }
+}
+
+/// Opens a map again.
+fn file(name: &'static str, map: &Map) -> Result<OwnedFd, DatapathError> {
+    let again = match map {
+        Map::Array(data) => data
+            .fd()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(MapError::from),
+        _ => Err(MapError::InvalidMapType { map_type: 0 }),
+    };
+    again.map_err(DatapathError::map("open", name))
+}
+
+/// Writes the secret of the connections' slots, where it is not there in full.
+fn make_secret(mut flows: Array<MapData, Abi<Slot>>) -> Result<(), DatapathError> {
+    let mut is_there = true;
+    for slot in 0..SECRET_SLOTS {
+        let found = flows.get(&slot, 0);
+        let Abi(found) = found.map_err(DatapathError::map("read", Sets::FLOWS))?;
+        is_there &= found != Slot::new_zeroed();
+    }
+    if is_there {
+        return Ok(());
+    }
+    let mut bytes = [0; SECRET];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|source| DatapathError::map("make a secret for", Sets::FLOWS)(source.into()))?;
+    for (slot, bytes) in (0..).zip(bytes.chunks_exact(size_of::<Slot>())) {
+        let mut secret = Slot::new_zeroed();
+        secret.as_mut_bytes().copy_from_slice(bytes);
+        let written = flows.set(slot, Abi(secret), 0);
+        written.map_err(DatapathError::map("write", Sets::FLOWS))?;
+    }
+    Ok(())
+}
