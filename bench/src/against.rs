@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cases::ROUNDS;
+use crate::case::ROUNDS;
 use crate::interrupt;
 use crate::machine;
 use crate::quiet;

@@ -21,8 +21,10 @@
 
 pub mod against;
 pub mod apps;
+pub mod case;
 pub mod cases;
 pub mod cpu;
+pub mod guarded;
 pub mod interrupt;
 pub mod machine;
 pub mod peers;

@@ -9,7 +9,8 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use tempfile::TempDir;
 
-use crate::cases::{Bench, CASES, Known, Run};
+use crate::case::{Bench, Known, Run};
+use crate::cases::CASES;
 use crate::interrupt;
 use crate::machine;
 use crate::peers::{Peer, Stage};

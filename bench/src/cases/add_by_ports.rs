@@ -4,8 +4,7 @@ use anyhow::Result;
 use testbed::{Network, Node};
 
 use super::fill::fill;
-use super::scale::agent_of;
-use super::{Bench, Known, ROUNDS, Run, millis, pause, wait_promoted};
+use super::{Bench, Known, ROUNDS, Run, agent_of, millis, pause, wait_promoted};
 use crate::cpu;
 use crate::peers::{podnet, podnet_plugin};
 use crate::plugin::Plugin;

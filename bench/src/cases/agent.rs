@@ -7,8 +7,7 @@ use anyhow::{Context, Result};
 use testbed::{Network, Node};
 
 use super::fill::fill;
-use super::scale::agent_of;
-use super::{Bench, Known, ROUNDS, Run, names, wait_promoted};
+use super::{Bench, Known, ROUNDS, Run, agent_of, names, wait_promoted};
 use crate::cpu;
 use crate::interrupt;
 use crate::peers::{Bed, Peer, podnet, podnet_plugin};

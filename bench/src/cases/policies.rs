@@ -3,15 +3,18 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use testbed::{Network, Node, Setup};
 
 use super::packets::{self, Way};
-use super::{Bench, Known, Run, names, wait_promoted};
+use super::{Bench, Known, ROUNDS, Run, names, wait_promoted};
 use crate::peers::podnet_plugin;
-use crate::report::Case;
+use crate::report::{Better, Case};
 use crate::sandbox::{Sandbox, Side};
+use crate::traffic::order;
+use crate::traffic::{Bulk, Mode, cpus};
 
 /// Cost of policies.
 pub(super) const CASE: Known = Known {
@@ -20,7 +23,8 @@ pub(super) const CASE: Known = Known {
     about: "Two pods of an L3 network on a node: without any policy, with 1, 100 and 1,000 policies that \
             select both of them in both directions, and without a policy of podnet but with rules of nftables in \
             both pods, of the shape that multi-networkpolicy-nftables documents: established connections first, \
-            then a chain for each policy, then a drop. UDP one way is never established there.",
+            then a chain for each policy, then a drop. UDP one way is never established there. Connections are \
+            opened, a byte goes each way, and they are closed, by one thread.",
     run: Run::Alone(run),
 };
 
@@ -56,7 +60,7 @@ struct Ground {
 
 /// Policies that each allow a port of their own, in both directions.
 ///
-/// The last one allows all of UDP.
+/// The last one allows all of UDP and TCP.
 fn policies(count: usize) -> String {
     let mut text = String::new();
     for number in 0..count {
@@ -84,7 +88,7 @@ fn ruleset(count: usize) -> String {
     for (hook, side) in [("input", "saddr"), ("output", "daddr")] {
         for number in 0..count {
             let ports = match number + 1 == count {
-                true => "meta l4proto udp".to_owned(),
+                true => "meta l4proto { tcp, udp }".to_owned(),
                 false => format!("tcp dport {}", 10_000 + number % 200),
             };
             let _ = writeln!(
@@ -165,5 +169,28 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
             b: &ground.sides[1],
         })
         .collect();
-    packets::measure(bench, case, "", &ways)
+    packets::measure(bench, case, "", &ways)?;
+    connections(bench, case, &ways)
+}
+
+/// TCP: a stream, and connections.
+fn connections(bench: &Bench<'_>, case: &mut Case, ways: &[Way<'_>]) -> Result<()> {
+    bench.progress.stage("TCP");
+    let rounds = bench.rounds(ROUNDS);
+    bench.progress.expect(rounds);
+    for round in 0..rounds {
+        for turn in 0..ways.len() {
+            let Way { who, a, b } = ways[(turn + round) % ways.len()];
+            let mut bulk = Bulk::new(a, b, Duration::from_secs(1));
+            bulk.cpus = [cpus()[0]; 2];
+            case.measure("", "TCP, 1 stream, 1 CPU", "Gbit/s", Better::More)
+                .put(who, round, bulk.run()?.rate / 1e9);
+            let time = Duration::from_millis(bench.size(400, 100));
+            let answer = order::run(Mode::Connect, a, b, time)?;
+            case.measure("", "TCP connections, 1 CPU", "per second", Better::More)
+                .put(who, round, answer.value);
+        }
+        bench.progress.step();
+    }
+    Ok(())
 }

@@ -11,8 +11,7 @@ use testbed::{Fabric, Network, Node, Setup};
 
 use self::crowd::Crowd;
 use super::packets::{self, Way};
-use super::scale::agent_of;
-use super::{Bench, Known, Run, millis, names, wait_promoted};
+use super::{Bench, Known, Run, agent_of, millis, names, wait_promoted};
 use crate::cpu;
 use crate::interrupt;
 use crate::peers::{meet, podnet_plugin};

@@ -12,7 +12,7 @@ use testbed::{Network, Node};
 use self::world::world;
 use super::fill::fill;
 use super::packets::{self, Way};
-use super::{Bench, Known, Run, names, wait_promoted};
+use super::{Bench, Known, Run, agent_of, names, wait_promoted};
 use crate::cpu;
 use crate::interrupt;
 use crate::peers::{podnet, podnet_plugin};
@@ -283,22 +283,4 @@ impl Real {
 
 fn network_name(number: usize) -> String {
     format!("n{number}")
-}
-
-/// The agent's process: it was started with the node's directory as an argument.
-///
-/// # Errors
-/// It does not run.
-pub(super) fn agent_of(node: &Node) -> Result<u32> {
-    let manifests = node.path("manifests").to_string_lossy().into_owned();
-    for entry in std::fs::read_dir("/proc")? {
-        let Ok(pid) = entry?.file_name().to_string_lossy().parse::<u32>() else {
-            continue;
-        };
-        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        if String::from_utf8_lossy(&command).contains(&manifests) {
-            return Ok(pid);
-        }
-    }
-    bail!("the agent's process was not found")
 }

@@ -15,7 +15,7 @@ use testbed::{Fabric, Network, Node, Setup};
 
 use super::podnet_plugin;
 use super::stage::{L2, L3, Path, Stage, switch_nf_call};
-use crate::cases::wait_promoted;
+use crate::case::wait_promoted;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::Absent;

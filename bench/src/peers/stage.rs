@@ -13,7 +13,7 @@ use testbed::{Network, Node};
 use super::across::Ground;
 use super::ovs::Ovs;
 use super::{Bed, Peer, podnet, podnet_plugin};
-use crate::cases::wait_promoted;
+use crate::case::wait_promoted;
 use crate::interrupt;
 use crate::plugin::Plugin;
 use crate::progress::Progress;

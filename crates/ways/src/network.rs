@@ -27,7 +27,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A port with these addresses, of which policies judge what it sends and gets, or do not.
+    /// A port with these addresses; policies judge what it sends and gets, or do not.
     pub fn new(port: &Port, ips: &[IpAddr], judged: bool) -> Self {
         let mut port = Port {
             flags: port.flags & !PORT_MORE_IPS,
