@@ -26,3 +26,5 @@ mod scratch;
 mod shaped;
 #[path = "kernel/sides.rs"]
 mod sides;
+#[path = "kernel/switched.rs"]
+mod switched;
