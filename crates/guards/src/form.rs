@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use agent_common::addr::Ip16;
 use agent_common::guard::{CLASSES, Classes, ROW_WORDS, Row};
+use agent_common::map as size;
 use ipnet::IpNet;
 use policy::Protocol;
 use tables::guards::{Guarded, PortSets, SetRows};
@@ -45,6 +46,31 @@ pub(crate) fn of(network: &policy::Network, ports: &[u16]) -> Guarded {
             .collect(),
         ports: judged.collect(),
     }
+}
+
+/// Part of each table that the policies of one network may have: one by this.
+///
+/// So no tenant's policies keep those of others out, and a change has room beside what is in force.
+const SHARE: u32 = 4;
+
+/// Says of which table a network's policies need more than their share, if of any.
+pub(crate) fn beyond_share(tables: &Guarded) -> Option<String> {
+    let entries = tables.sets.iter().map(|set| set.rows.len() + 2).sum();
+    let needs = [
+        (tables.blocks.len(), size::MAX_BLOCKS, "blocks of addresses"),
+        (tables.atoms.len(), size::MAX_ATOMS, "addresses of members"),
+        (tables.rows.len(), size::MAX_ROWS, "rows of ports"),
+        (entries, size::MAX_SET_ROWS, "groups of addresses in sets"),
+    ];
+    needs.into_iter().find_map(|(needed, most, what)| {
+        let share = most / SHARE;
+        (needed > share as usize).then(|| {
+            format!(
+                "they need {needed} {what}, and those of one network may have {share}: use fewer blocks, selectors and \
+                 ports in policies"
+            )
+        })
+    })
 }
 
 /// Returns the sets of a port.

@@ -345,8 +345,11 @@ impl Network {
         let (guarded, mut compiled, mut refused) =
             match self.compiler.compile(&here.world, policies, judged) {
                 Ok(compiled) => {
-                    let guarded = Arc::new(form::of(&compiled, &here.ports));
-                    (guarded, Some(compiled), None)
+                    let guarded = form::of(&compiled, &here.ports);
+                    match form::beyond_share(&guarded) {
+                        None => (Arc::new(guarded), Some(compiled), None),
+                        reason => (close(), None, reason),
+                    }
                 }
                 Err(error) => (close(), None, Some(error.to_string())),
             };

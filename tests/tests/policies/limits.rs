@@ -101,6 +101,37 @@ fn a_spec_that_is_too_large_closes_its_pods() {
     denied(&node, &other, &db, 80, DropReason::PolicyIngress);
 }
 
+/// Policies of one network leave room for those of others.
+#[test]
+fn a_network_whose_policies_need_more_than_their_share_is_closed_and_no_other_is() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
+    let web = "ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]}]";
+    let node = Node::start(setup().file("other.yaml", &policy("other", "switched", "db", web)));
+    let (_web, web) = app(&node, "web", "routed");
+    let (_db, db) = app(&node, "db", "routed");
+    let (_other_web, other_web) = app(&node, "web-2", "switched");
+    let (_other_db, other_db) = super::scene::attach(
+        &node,
+        "db-2",
+        "switched",
+        ("default", serde_json::json!({"app": "db"})),
+    );
+    let spec = |part: usize| blocks(&format!("db-{part}"), 5_000 * part, 5_000);
+    for part in 0..4 {
+        node.write_manifest(&format!("p{part}.yaml"), &spec(part));
+    }
+    says(
+        &node,
+        "blocks of addresses, and those of one network may have 16384",
+    );
+    closed(&node, &web, &db);
+    denied(&node, &other_web, &other_db, 80, DropReason::PolicyIngress);
+    node.remove_manifest("p3.yaml");
+    becomes(&web, &db, 80, true);
+}
+
 /// Pods whose policies do not fit are closed until these do.
 ///
 /// A network's first policies are no exception.
