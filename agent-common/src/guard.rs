@@ -23,7 +23,7 @@ mod tables;
 mod tuple;
 
 pub use self::flow::{
-    FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_HIGH_OPENED, FLOW_NODE,
+    DENIED, FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_HIGH_OPENED, FLOW_NODE,
     FLOW_RESET, Flow, FlowKey, FlowWords, TICK_SHIFT, tick,
 };
 pub use self::fragment::{Fragment, FragmentKey};

@@ -53,13 +53,19 @@ pub const WAYS: [(&str, &[Calls]); 11] = [
         &[
             ("from_pod", 1),
             ("guard_pod", 1),
+            ("publish", 1),
             ("carry", 1),
             ("icmp_error", 1),
         ],
     ),
     (
         "d_pod",
-        &[("from_pod", 1), ("guard_pod", 1), ("to_wire", 1)],
+        &[
+            ("from_pod", 1),
+            ("guard_pod", 1),
+            ("publish", 1),
+            ("to_wire", 1),
+        ],
     ),
     ("d_overlay", &[("from_overlay", 1), ("flood", FLOOD_CALLS)]),
     ("d_overlay", &[("from_overlay", 1), ("guard_in", 1)]),

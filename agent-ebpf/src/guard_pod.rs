@@ -3,7 +3,7 @@
 //! A frame comes here after it was decided what becomes of it.
 
 use agent_common::drop::DropReason;
-use agent_common::guard::{self, GUARD_SWITCHED};
+use agent_common::guard::{self, FlowWords, GUARD_SWITCHED};
 use agent_common::map::{JUMP_CARRY, JUMP_GUARD_POD, JUMP_PUBLISH};
 use agent_common::policy::Act;
 
@@ -31,8 +31,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     };
     passage.port = *port;
     [passage.act, ..] = skb.cursor();
-    // Of no connection, unless this frame is of one.
-    passage.key.network = 0;
+    passage.words = FlowWords::NONE;
     let reason = match Act::unpack(passage.act) {
         Some(act) => {
             let tables = GuardedTables::new(port.home);
@@ -41,7 +40,8 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         None => Some(DropReason::NoProgram),
     };
     if reason.is_none() {
-        if (passage.sender.flags | passage.receiver.flags) & GUARD_SWITCHED != 0 {
+        let switched = (passage.sender.flags | passage.receiver.flags) & GUARD_SWITCHED;
+        if switched != 0 && passage.words.seen != 0 {
             maps::jump(skb.ctx, JUMP_PUBLISH);
         }
         maps::jump(skb.ctx, JUMP_CARRY);
@@ -56,7 +56,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
 #[inline(always)]
 pub(crate) fn publish(skb: &Skb<'_>) -> Verdict {
     if let Some(passage) = maps::passage() {
-        maps::publish(&passage.key);
+        maps::publish(&passage.key, &passage.words);
     }
     maps::jump(skb.ctx, JUMP_CARRY);
     verdict::drop(skb, None, DropReason::NoProgram)

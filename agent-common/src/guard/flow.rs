@@ -28,6 +28,11 @@ pub const FLOW_DENIED: u32 = 1 << 5;
 /// The node itself opened the connection: no policy of the other end denies it.
 pub const FLOW_NODE: u32 = 1 << 6;
 
+/// Stamp of a denial: no port has it, so each packet of the connection is judged.
+///
+/// The verdict and the stamps are one word each for that: processors that race lose a flag, and no denial.
+pub const DENIED: u32 = u32::MAX;
+
 /// Ticks after which an entry is none, by what the connection is.
 mod lifetime {
     /// TCP with an answer; others use theirs.
@@ -171,6 +176,16 @@ pub struct FlowWords {
 }
 
 const _: () = assert!(size_of::<FlowWords>() == size_of::<Flow>());
+
+impl FlowWords {
+    /// Of no connection.
+    pub const NONE: Self = Self {
+        seen: 0,
+        flags: 0,
+        egress: 0,
+        ingress: 0,
+    };
+}
 
 impl From<FlowWords> for Flow {
     fn from(words: FlowWords) -> Self {

@@ -1,7 +1,7 @@
 //! Let a packet pass by the policies of its ends, or drop it.
 
 use super::Guard;
-use super::flow::{FLOW_DENIED, FLOW_NODE, FlowKey, FlowWords, opened};
+use super::flow::{DENIED, FLOW_DENIED, FLOW_NODE, FlowKey, FlowWords, opened};
 use super::fragment::{self, FragmentKey};
 use super::judge::allows;
 use super::tables::{GuardTables, budget_of_address, budget_of_port};
@@ -31,6 +31,10 @@ pub struct Passage {
     pub tuple: Tuple,
     /// Its connection.
     pub key: FlowKey,
+    /// Entry of the connection by which the packet was let pass.
+    ///
+    /// Without a time if it was not by one.
+    pub words: FlowWords,
     /// `FLOW_NODE` for a connection that the node itself has opened, else 0.
     pub by_node: u32,
     /// Bucket that a new connection is paid from.
@@ -76,6 +80,7 @@ impl Passage {
         },
         tuple: Tuple::EMPTY,
         key: FlowKey::EMPTY,
+        words: FlowWords::NONE,
         by_node: 0,
         budget: 0,
         routed: 0,
@@ -183,7 +188,14 @@ fn follow<T: GuardTables>(
         let (egress, ingress) = stamps(passage, onward);
         let is_judged = words.egress == egress && words.ingress == ingress;
         if is_judged && words.flags & FLOW_DENIED == 0 {
-            flow.note(&words, words.after(&passage.tuple, from_high), now);
+            let flags = words.after(&passage.tuple, from_high);
+            flow.note(&words, flags, now);
+            passage.words = FlowWords {
+                seen: now,
+                flags,
+                egress,
+                ingress,
+            };
             return Ok(());
         }
     }
@@ -234,7 +246,17 @@ fn follow<T: GuardTables>(
             // It stays denied in both directions until it is opened again.
             Err(_) => flags | FLOW_DENIED,
         };
-        flow.stamp(egress, ingress);
+        if judged.is_ok() {
+            flow.stamp(egress, ingress);
+            passage.words = FlowWords {
+                seen: now,
+                flags,
+                egress,
+                ingress,
+            };
+        } else {
+            flow.stamp(DENIED, DENIED);
+        }
         flow.note(&words, flags, now);
         return judged;
     }
@@ -252,6 +274,7 @@ fn follow<T: GuardTables>(
         ingress,
     };
     tables.open(&passage.key, &words);
+    passage.words = words;
     Ok(())
 }
 

@@ -94,8 +94,8 @@ impl Secret<'_> {
 
 /// Sets of a port, as the switch needs them, in `SWITCH_STAMPS`.
 ///
-/// *Written by* the agent: none of them before an entry of `GUARDS` changes, and the new ones after it. *Read by* the
-/// switch. *Key*: the port's id. All zeroes are of no port: its frames are the kernel's to judge.
+/// *Written by* the agent: [`Stamp::CHANGING`] before an entry of `GUARDS` changes, and what is so after it. *Read by* the
+/// switch. *Key*: the port's id. All zeroes are of a port that no policy selects.
 #[repr(C)]
 #[derive(
     Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -109,11 +109,24 @@ pub struct Stamp {
 
 const _: () = assert!(size_of::<Stamp>() == 16);
 
+const STAMP_CHANGING: u64 = 1 << 3;
 const STAMP_KNOWN: u64 = 1 << 0;
 const STAMP_EGRESS: u64 = 1 << 1;
 const STAMP_INGRESS: u64 = 1 << 2;
 
 impl Stamp {
+    /// Of a port whose sets change: its frames are the kernel's to judge.
+    pub const CHANGING: Self = Self {
+        word: STAMP_CHANGING,
+        complement: !STAMP_CHANGING,
+    };
+
+    /// Reports whether policies may select the port.
+    #[inline(always)]
+    pub const fn is_any(&self) -> bool {
+        self.word | self.complement != 0
+    }
+
     /// That of a port with these sets.
     pub const fn of(guard: &Guard) -> Self {
         let mut word = (guard.stamp as u64) << 32 | STAMP_KNOWN;

@@ -202,23 +202,18 @@ impl GuardTables for GuardedTables {
     }
 }
 
-/// Shows a connection to the switch, as `FLOWS` has it now.
+/// Shows the switch a connection, with the words that let a packet of it pass.
 #[inline(always)]
-pub(crate) fn publish(key: &FlowKey) {
+pub(crate) fn publish(key: &FlowKey, words: &FlowWords) {
     let (Some(low), Some(high)) = (SWITCH_FLOWS.get_ptr(0), SWITCH_FLOWS.get_ptr(1)) else {
         return;
     };
-    let Some(flow) = FLOWS.get_ptr(key) else {
-        return;
-    };
-    // SAFETY: slots of 64 bytes are 8 words of 64 bits each, and lie as those do. An entry that is evicted meanwhile may have the words
-    // of another connection; this one was let pass a moment ago all the same.
-    let (secret, words) = unsafe {
-        let secret = Secret {
+    // SAFETY: slots of 64 bytes are 8 words of 64 bits each, and lie as those do.
+    let secret = unsafe {
+        Secret {
             low: &*low.cast::<[u64; 8]>(),
             high: &*high.cast::<[u64; 8]>(),
-        };
-        (secret, (*flow.cast::<Flow>()).words())
+        }
     };
     let sum = secret.sum(key);
     let Some(slot) = SWITCH_FLOWS.get_ptr_mut(Secret::place(sum)) else {
@@ -227,8 +222,8 @@ pub(crate) fn publish(key: &FlowKey) {
     // SAFETY: as above. Another CPU may write the same slot: the tag of such a mixture is wrong.
     unsafe {
         (*slot).key = *key;
-        (*slot).flow = words;
-        (*slot).tag = secret.tag(sum, &words);
+        (*slot).flow = *words;
+        (*slot).tag = secret.tag(sum, words);
     }
 }
 

@@ -29,7 +29,7 @@ use crate::object::{self, Layout};
 use crate::pin::PinDir;
 use crate::programs::{Maps, Programs, Side};
 use crate::storm::Storm;
-use crate::switched::Sets;
+use crate::switched::{self, Sets};
 use crate::table::{Table, Tables, Vteps};
 
 /// The running kernel's types.
@@ -259,6 +259,10 @@ impl Datapath {
         }
         let mut paths = self.other_layouts()?;
         for path in &paths {
+            // Agents before this map have none.
+            if let Ok(stamps) = pinned(path, Sets::STAMPS) {
+                switched::retire(stamps)?;
+            }
             homes::unmark_served(path)?;
         }
         for kind in lasting::KINDS {

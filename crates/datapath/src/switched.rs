@@ -65,12 +65,12 @@ impl Sets {
 
     /// Sets the sets of a port.
     ///
-    /// The switch knows no sets of it meanwhile.
+    /// The switch judges nothing of it meanwhile.
     ///
     /// # Errors
     /// [`DatapathError::MapFull`] when there is no room.
     pub fn insert(&mut self, port: u32, guard: Guard) -> Result<(), DatapathError> {
-        self.stamp(port, Stamp::default())?;
+        self.stamp(port, Stamp::CHANGING)?;
         self.table.insert(port, guard)?;
         self.confirm(port, &guard)
     }
@@ -82,10 +82,11 @@ impl Sets {
     /// # Errors
     /// When the kernel refuses.
     pub fn confirm(&mut self, port: u32, guard: &Guard) -> Result<(), DatapathError> {
-        if guard.flags & GUARD_SWITCHED == 0 {
-            return Ok(());
-        }
-        self.stamp(port, Stamp::of(guard))
+        let stamp = match guard.flags & GUARD_SWITCHED {
+            0 => Stamp::default(),
+            _ => Stamp::of(guard),
+        };
+        self.stamp(port, stamp)
     }
 
     /// Removes the sets of a port; one that has none is no error.
@@ -93,8 +94,27 @@ impl Sets {
     /// # Errors
     /// When the kernel refuses.
     pub fn remove(&mut self, port: &u32) -> Result<(), DatapathError> {
-        self.stamp(*port, Stamp::default())?;
-        self.table.remove(port)
+        self.stamp(*port, Stamp::CHANGING)?;
+        self.table.remove(port)?;
+        self.stamp(*port, Stamp::default())
+    }
+
+    /// Has no stamp of ports without sets.
+    ///
+    /// An agent that ended in the middle of [`Self::remove`] leaves one.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn sweep(&mut self) -> Result<(), DatapathError> {
+        let guards = self.table.dump()?;
+        for port in (0..self.stamps.len()).filter(|port| !guards.contains_key(port)) {
+            let found = self.stamps.get(&port, 0);
+            let Abi(found) = found.map_err(DatapathError::map("read", Self::STAMPS))?;
+            if found != Stamp::default() {
+                self.stamp(port, Stamp::default())?;
+            }
+        }
+        Ok(())
     }
 
     /// The sets of a port.
@@ -146,6 +166,22 @@ impl Sets {
         let written = self.stamps.set(port, Abi(stamp), 0);
         written.map_err(DatapathError::map("write", Self::STAMPS))
     }
+}
+
+/// Has the switch judge nothing by the stamps of a layout that is out of use.
+///
+/// It has them in its memory until the next agent gives it others.
+///
+/// # Errors
+/// When there are none, or the kernel refuses.
+pub(crate) fn retire(stamps: Map) -> Result<(), DatapathError> {
+    let stamps = Array::<_, Abi<Stamp>>::try_from(stamps);
+    let mut stamps = stamps.map_err(DatapathError::map("open", Sets::STAMPS))?;
+    for port in 0..stamps.len() {
+        let written = stamps.set(port, Abi(Stamp::CHANGING), 0);
+        written.map_err(DatapathError::map("write", Sets::STAMPS))?;
+    }
+    Ok(())
 }
 
 /// Opens a map again.

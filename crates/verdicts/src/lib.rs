@@ -570,7 +570,8 @@ impl Inner {
     fn sweep(&mut self) -> Result<(), DatapathError> {
         let used = self.networks.values().map(|it| it.generation);
         let retired = self.retired.iter().map(|(_, generation)| *generation);
-        numbers::sweep(&mut self.maps, used.chain(retired).collect())
+        numbers::sweep(&mut self.maps, used.chain(retired).collect())?;
+        self.maps.guards.sweep()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use agent_common::guard::DENIED;
 use datapath::{DatapathError, GuardMaps};
 
 /// The next free numbers.
@@ -10,6 +11,11 @@ pub(super) struct Numbers {
     generation: u32,
     stamp: u32,
 }
+
+/// Stamps that are left out behind the largest that is known.
+///
+/// The switch may remember a few of connections that are in no map any more.
+const GAP: u32 = 1024;
 
 impl Numbers {
     /// Finds those behind all that are in the maps.
@@ -22,9 +28,11 @@ impl Numbers {
         let generations = guards.values().map(|guard| guard.generation);
         let flows = maps.flows.dump()?;
         let stamps = flows.values().flat_map(|flow| [flow.egress, flow.ingress]);
+        let stamps = stamps.filter(|stamp| *stamp != DENIED);
         Ok(Self {
             generation: after(generations.chain(all(maps)?).max()),
-            stamp: after(stamps.chain(guards.values().map(|guard| guard.stamp)).max()),
+            stamp: after(stamps.chain(guards.values().map(|guard| guard.stamp)).max())
+                .saturating_add(GAP),
         })
     }
 
@@ -33,11 +41,14 @@ impl Numbers {
         self.generation - 1
     }
 
-    /// The next stamp, never 0.
+    /// The next stamp, never 0 or that of a denial.
     ///
     /// They begin anew after 4 billion: no flow lives long enough to have an old one.
     pub(super) fn stamp(&mut self) -> u32 {
-        let stamp = self.stamp.max(1);
+        let stamp = match self.stamp {
+            0 | DENIED => 1,
+            stamp => stamp,
+        };
         self.stamp = stamp.wrapping_add(1);
         stamp
     }

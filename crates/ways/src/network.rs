@@ -161,7 +161,12 @@ impl Network {
             | Act::NdReply
             | Act::EchoReply => return Err(None),
         };
-        let judged = sender.judged || to.flags & ENDPOINT_GUARD != 0;
+        // The agent says whether policies select a port, later than the map does.
+        let judged = sender.judged
+            || to.flags & ENDPOINT_GUARD != 0
+            || published.is_some_and(|(published, _)| {
+                published.is_guarded(sender.port.port_id) || published.is_guarded(to.port_id)
+            });
         if judged {
             let (published, now) = published.ok_or(None)?;
             let judging = Judging {
@@ -193,6 +198,18 @@ pub struct Way {
 }
 
 impl Way {
+    /// The port that it leads to.
+    #[inline]
+    pub const fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// Whether policies have let the frame pass.
+    #[inline]
+    pub const fn is_judged(&self) -> bool {
+        self.judged
+    }
+
     /// The header becomes what it has to be there. Returns where that is.
     #[inline]
     pub fn take(&self, header: &mut Header) -> Slot {

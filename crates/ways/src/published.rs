@@ -25,8 +25,8 @@ use crate::words::Words;
 
 /// Ticks of 1.07 s after which the kernel sees a packet of a connection again.
 ///
-/// The connection's entry is kept that long after the last packet, and twice as long.
-const REFRESH: u32 = 8;
+/// So its entry is among those that are used, which the kernel does not give to others.
+const REFRESH: u32 = 2;
 
 const SLOTS: usize = MAX_SWITCH_FLOWS as usize;
 const STAMP_WORDS: usize = size_of::<Stamp>() / 4;
@@ -78,13 +78,21 @@ impl Published {
         (slot.key == *key && slot.tag == secret.tag(sum, &slot.flow)).then_some(slot.flow)
     }
 
-    /// The sets of a port, if they are known.
+    /// The stamp of a port.
     #[inline]
-    fn guard(&self, port_id: u16) -> Option<Guard> {
+    fn stamp(&self, port_id: u16) -> Stamp {
         let at = usize::from(port_id).wrapping_mul(STAMP_WORDS);
-        let words: [u32; STAMP_WORDS] = self.stamps.read(at)?;
-        let stamp: Stamp = transmute!(words);
-        stamp.guard()
+        match self.stamps.read::<STAMP_WORDS>(at) {
+            Some(words) => transmute!(words),
+            // Of a port beyond the map nothing is shown.
+            None => Stamp::CHANGING,
+        }
+    }
+
+    /// Reports whether policies may select a port, whatever the agent has said of it.
+    #[inline]
+    pub(crate) fn is_guarded(&self, port_id: u16) -> bool {
+        self.stamp(port_id).is_any()
     }
 }
 
@@ -188,11 +196,11 @@ impl<T: Tables> GuardTables for Looked<'_, '_, T> {
             true => sender.judged,
             false => self.to.flags & ENDPOINT_GUARD != 0,
         };
-        if !is_judged {
-            return Guard::default();
-        }
-        match self.judging.published.guard(port_id) {
+        let stamp = self.judging.published.stamp(port_id);
+        match stamp.guard() {
             Some(guard) => guard,
+            // The agent says so, and the map does, too.
+            None if !is_judged && !stamp.is_any() => Guard::default(),
             None => self.lack(Guard::default()),
         }
     }

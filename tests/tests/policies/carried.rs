@@ -181,3 +181,40 @@ fn a_guarded_connection_goes_past_the_kernel_while_the_agent_is_away_and_when_it
     }
     denied(&node, &web, &db, 81, DropReason::PolicyIngress);
 }
+
+/// The agent has no time to tell the switch that the port is judged.
+#[test]
+fn a_first_policy_is_in_force_at_the_switch_when_the_agent_dies_before_it_says_so() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
+    let node = Node::start(with_sockets());
+    let (_db, db) = attach(&node, "db", "routed", "memif");
+    let (_web, web) = attach(&node, "web", "routed", "memif");
+    let _apps = [&db, &web].map(MemifApp::start);
+    let (here, there) = opened(&web, &db);
+    let before = counters(&node, &web).fast_from.packets;
+    arrive(&here, &there, 100);
+    assert!(counters(&node, &web).fast_from.packets - before >= 100);
+    node.terminate();
+    node.write_manifest("a.yaml", &policy("db", "routed", "db", "ingress: []"));
+    node.launch_agent_to_crash_at("guards.marked");
+    node.wait_dead();
+    // Those on the way from before.
+    there.set_nonblocking(true).expect("a socket");
+    while there.recv(&mut [0; 64]).is_ok() {}
+    let before = counters(&node, &web).device_from.packets;
+    let mark = marker();
+    for _ in 0..100 {
+        here.send(&mark).expect("a datagram");
+    }
+    wait::until_true("the kernel to have all", || {
+        counters(&node, &web).device_from.packets >= before + 100
+    });
+    assert!(there.recv(&mut [0; 64]).is_err(), "a datagram has arrived");
+    drop((here, there));
+    node.start_agent();
+    denied(&node, &web, &db, 80, DropReason::PolicyIngress);
+    node.remove_manifest("a.yaml");
+    becomes(&web, &db, 80, true);
+}

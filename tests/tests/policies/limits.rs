@@ -118,17 +118,20 @@ fn a_network_whose_policies_need_more_than_their_share_is_closed_and_no_other_is
         "switched",
         ("default", serde_json::json!({"app": "db"})),
     );
-    let spec = |part: usize| blocks(&format!("db-{part}"), 5_000 * part, 5_000);
-    for part in 0..4 {
-        node.write_manifest(&format!("p{part}.yaml"), &spec(part));
-    }
+    let specs = |parts: usize| -> String {
+        let spec = |part| blocks(&format!("db-{part}"), 5_700 * part, 5_700);
+        (0..parts)
+            .map(|part| format!("---\n{}", spec(part)))
+            .collect()
+    };
+    node.write_manifest("p.yaml", &specs(3));
     says(
         &node,
         "blocks of addresses, and those of one network may have 16384",
     );
     closed(&node, &web, &db);
     denied(&node, &other_web, &other_db, 80, DropReason::PolicyIngress);
-    node.remove_manifest("p3.yaml");
+    node.write_manifest("p.yaml", &specs(1));
     becomes(&web, &db, 80, true);
 }
 

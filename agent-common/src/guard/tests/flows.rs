@@ -59,6 +59,31 @@ fn egress_is_judged_at_the_sender_and_ingress_at_the_receiver_a_np_03() {
     assert_eq!(send(&mut world, CLIENT, SERVER, SYN), DENIED);
 }
 
+/// Another processor may write the flags of a moment ago over those of the denial.
+#[test]
+fn a_denial_stays_when_a_race_loses_its_flag() {
+    let mut world = World::new().with(B, 0, WEB);
+    connect(&mut world);
+    let (key, before) = {
+        let (key, flow) = world.flows.iter().next().unwrap();
+        (*key, flow.words())
+    };
+    world.set(B, 0, NOTHING);
+    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), DENIED);
+    let denied = world.flows[&key].words();
+    assert_eq!(
+        (denied.egress, denied.ingress),
+        (super::super::DENIED, super::super::DENIED)
+    );
+    let lost = FlowWords {
+        flags: before.flags,
+        ..denied
+    };
+    world.flows.insert(key, lost.into());
+    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), DENIED);
+    assert_eq!(send(&mut world, SERVER, CLIENT, ACK), DENIED);
+}
+
 #[test]
 fn a_spoofed_reply_opens_nothing() {
     let mut world = World::new().with(B, 0, NOTHING);

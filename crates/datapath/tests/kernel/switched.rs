@@ -53,6 +53,11 @@ fn a_stamp_is_shown_as_long_as_a_switched_port_has_sets() {
         assert_eq!(stamp(&maps, 5), [word, !word]);
         maps.guards.remove(&5).expect("none any more");
         assert_eq!(stamp(&maps, 5), [0, 0]);
+        // Of an agent that ended between the two maps, once all sets are known.
+        maps.guards.confirm(6, &SETS).expect("a stamp");
+        maps.guards.insert(5, SETS).expect("an entry");
+        maps.guards.sweep().expect("stamps");
+        assert_eq!((stamp(&maps, 6), stamp(&maps, 5)), ([0, 0], [word, !word]));
         // A port beyond the map is the kernel's.
         maps.guards.insert(65_535, SETS).expect("an entry");
         maps.guards.remove(&65_535).expect("none any more");
@@ -69,10 +74,20 @@ fn a_secret_is_made_once_for_a_layout() {
         assert!(first.iter().all(|half| *half != [0; 8]), "{first:?}");
         let mut again = Datapath::open(&scratch.options()).expect("programs that load");
         assert!(again.adopted());
-        assert_eq!(secret(&again.guards().expect("maps")), first);
+        let before = again.guards().expect("maps");
+        assert_eq!(secret(&before), first);
         let mut another = Datapath::open(&scratch.with_ports(64)).expect("programs that load");
         let files = another.guards().expect("maps");
         assert_ne!(secret(&files), first);
         assert_eq!(files.guards.files().expect("descriptors").ports, 64);
+        // The switch has the maps of before until it is given those of the new layout.
+        assert_eq!(stamp(&before, 5), [0, 0]);
+        let retired = another.activate().expect("a flip");
+        let changing = stamp(&before, 5);
+        assert!(
+            changing[0] != 0 && changing[0] & 1 == 0 && changing[1] == !changing[0],
+            "{changing:?}"
+        );
+        retired.remove().expect("the layout of before");
     });
 }

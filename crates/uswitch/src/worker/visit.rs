@@ -55,7 +55,7 @@ impl Worker {
             identity,
             fast: *fast && (published.is_some() || !identity.is_judged()),
             published: published.map(|it| (it, self.tick)),
-            asked: None,
+            asked: Asked::default(),
             device,
             network,
             counted,
@@ -100,6 +100,12 @@ impl Worker {
         *first = first.wrapping_add(1);
         let taken = budget.saturating_sub(left);
         let (to_device, begun, asked) = (turn.to_device, turn.begun, turn.asked);
+        // What goes to the kernel is delivered before the next turn: later frames of the connection may need it no more.
+        let asked = if to_device > 0 {
+            asked
+        } else {
+            Asked::default()
+        };
         self.flush();
         let cost = match begun {
             Some(begun) => self.clock.end(begun, taken, to_device),
@@ -117,15 +123,14 @@ impl Worker {
         if let Some(violation) = fault {
             self.cut(at, violation);
         }
-        if let Some(to) = asked
-            && let Some(Some(input)) = self.inputs.get_mut(super::index(to))
-        {
-            input.device_ready = true;
+        for to in asked.slots() {
+            if let Some(Some(input)) = self.inputs.get_mut(super::index(*to)) {
+                input.device_ready = true;
+            }
         }
         (taken > 0).then_some(Done {
             cost,
-            // What the kernel was asked about goes first: the next frames of that connection may not need it any more.
-            has_more: left == 0 && asked.is_none(),
+            has_more: left == 0 && asked.slots().is_empty(),
         })
     }
 
@@ -203,14 +208,49 @@ impl Worker {
     }
 }
 
+/// Ports that the kernel was asked about in a turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    slots: [Slot; Self::MOST],
+    count: usize,
+}
+
+impl Asked {
+    /// As many are remembered; with more all of them are asked about.
+    const MOST: usize = 8;
+
+    #[inline]
+    fn add(&mut self, to: Option<Slot>) {
+        let Some(to) = to.filter(|to| !self.slots().contains(to)) else {
+            return;
+        };
+        if let Some(place) = self.slots.get_mut(self.count) {
+            *place = to;
+        }
+        self.count = self.count.saturating_add(1);
+    }
+
+    #[inline]
+    fn has(&self, to: Slot) -> bool {
+        self.count > Self::MOST || self.slots().contains(&to)
+    }
+
+    #[inline]
+    fn slots(&self) -> &[Slot] {
+        self.slots
+            .get(..self.count.min(Self::MOST))
+            .unwrap_or_default()
+    }
+}
+
 /// A port's turn.
 struct Turn<'w> {
     identity: &'w Identity,
     fast: bool,
     /// Connections that the kernel shows, and the time in ticks.
     published: Option<(&'w Published, u32)>,
-    /// A port that frames go to by the kernel, as policies judge them.
-    asked: Option<Slot>,
+    /// Ports that frames of this turn go to by the kernel, as policies judge them.
+    asked: Asked,
     device: &'w Device,
     network: &'w Network,
     counted: &'w mut PortCounters,
@@ -252,10 +292,15 @@ impl Turn<'_> {
             if found.is_err() && header.deepen(packet) {
                 found = self.network.judge(header, self.identity, self.published);
             }
-            if let Err(Some(to)) = found {
-                self.asked = Some(to);
-            }
-            *way = found.ok().map(|found| found.take(header));
+            *way = match found {
+                // After one that the kernel has, so that they keep their order.
+                Ok(found) if found.is_judged() && self.asked.has(found.slot()) => None,
+                Ok(found) => Some(found.take(header)),
+                Err(to) => {
+                    self.asked.add(to);
+                    None
+                }
+            };
         }
         let mut begin: usize = 0;
         for run in ways

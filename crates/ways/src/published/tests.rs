@@ -18,6 +18,10 @@ const PORTS: u32 = 4096;
 const NOW: u32 = 5000;
 /// Stamps of the sets of `BLUE_A` and `BLUE_B`.
 const STAMPS: (u32, u32) = (41, 42);
+const NO_STAMP: Stamp = Stamp {
+    word: 0,
+    complement: 0,
+};
 /// An acknowledgement, as most segments are (RFC 9293).
 const ACK: u8 = 0x10;
 
@@ -187,6 +191,8 @@ fn a_connection_is_the_kernels_to_judge_when_its_sets_have_changed_or_are_not_kn
         (&BLUE_B, Stamp::of(&guard(43))),
         (&BLUE_A, Stamp::default()),
         (&BLUE_B, Stamp::default()),
+        (&BLUE_A, Stamp::CHANGING),
+        (&BLUE_B, Stamp::CHANGING),
         // Written in part.
         (
             &BLUE_B,
@@ -330,6 +336,32 @@ fn one_end_that_is_judged_is_enough() {
     let header = Header::of(&frame);
     assert_eq!(network(true).judge(&header, &unjudged, None), Err(None));
     assert!(network(false).judge(&header, &unjudged, None).is_ok());
+}
+
+/// The agent tells the switch later, or ends before.
+#[test]
+fn ports_with_a_stamp_are_judged_whatever_the_agent_has_said() {
+    let frame = udp(&BLUE_A, &BLUE_B, (1, 2));
+    let unjudged = identity(&BLUE_A, false);
+    let network = network(false);
+    for (a, b) in [(true, false), (false, true), (true, true)] {
+        for stamp in [Stamp::CHANGING, Stamp::of(&guard(43))] {
+            let shown = Shown::new();
+            for (pod, has) in [(&BLUE_A, a), (&BLUE_B, b)] {
+                shown.stamp(pod, if has { &stamp } else { &NO_STAMP });
+            }
+            let published = Some((&shown.published, NOW));
+            let found = network.judge(&Header::of(&frame), &unjudged, published);
+            assert!(!is_carried(found, &BLUE_B), "{a} {b} {stamp:?}");
+        }
+    }
+    let shown = Shown::new();
+    for pod in [&BLUE_A, &BLUE_B] {
+        shown.stamp(pod, &NO_STAMP);
+    }
+    let published = Some((&shown.published, NOW));
+    let found = network.judge(&Header::of(&frame), &unjudged, published);
+    assert!(is_carried(found, &BLUE_B), "no policy selects them");
 }
 
 /// A policy allows addresses, and no station that does not have them.
