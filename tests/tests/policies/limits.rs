@@ -125,6 +125,8 @@ fn a_network_whose_policies_need_more_than_their_share_is_closed_and_no_other_is
             .collect()
     };
     node.write_manifest("p.yaml", &specs(3));
+    // So many blocks take an agent a while.
+    becomes(&web, &db, 80, false);
     says(
         &node,
         "blocks of addresses, and those of one network may have 16384",
