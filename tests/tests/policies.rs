@@ -20,6 +20,7 @@ mod policies {
     mod limits;
     mod links;
     mod live;
+    mod multi;
     mod nodes;
     mod restarts;
     mod routed;
