@@ -27,7 +27,6 @@ mod cases;
 mod expected;
 mod ground;
 mod objects;
-mod pings;
 
 use std::slice;
 
