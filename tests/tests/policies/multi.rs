@@ -27,6 +27,7 @@ mod cases;
 mod expected;
 mod ground;
 mod objects;
+mod tables;
 
 use std::slice;
 

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use agent_common::drop::DropReason;
 use serde_json::Value;
 use testbed::{MemifApp, Node, Pod, Port, wait};
 
@@ -14,6 +13,7 @@ use super::ask::{Asker, Ears, Fate, addresses};
 use super::case::{Case, LAN, PODS, Step, WAN};
 use super::expected::{Expected, Protocol, Question};
 use super::objects::{FILE, Kind, OWN, conf, fence};
+use super::tables;
 
 /// Steps with wrong answers that are told.
 const MOST: usize = 20;
@@ -170,7 +170,7 @@ impl<'a> Ground<'a> {
             .map(|question| (question, expected.is_open(question)))
             .collect();
         let (nodes, ports, ears) = (self.nodes, &self.ports, &self.ears);
-        let drops = || nodes.iter().map(drops_of).sum();
+        let drops = || nodes.iter().map(tables::drops).sum();
         let mut ask = || self.asker.ask(ports, ears, &questions, &drops);
         let (mut fates, mut late) = ask();
         if step.relabelled.is_some() && nodes.len() > 1 {
@@ -224,11 +224,9 @@ impl<'a> Ground<'a> {
                 arrives(from, to, number).then_some(())
             });
             // It waits for the change that is being made, all of it.
-            let mut listed = node.get("policies");
-            // Others are lines about problems.
-            listed.retain(|row| row["name"].is_string());
-            if listed.len() != step.objects.len() + 1 {
-                wrong.push(format!("{} lists {listed:?}", node.name()));
+            let listed = tables::policies(node);
+            if listed != step.objects.len() + 1 {
+                wrong.push(format!("{} lists {listed} policies", node.name()));
             }
         }
         wrong
@@ -311,19 +309,6 @@ fn questions(step: &Step) -> Vec<Question> {
         }
     }
     questions
-}
-
-/// Packets that policies have dropped on a node.
-fn drops_of(node: &Node) -> u64 {
-    let drops = node.drops();
-    let of = |network: &str| {
-        let reasons = [DropReason::PolicyIngress, DropReason::PolicyEgress];
-        reasons
-            .map(|reason| drops.of(network, reason))
-            .iter()
-            .sum::<u64>()
-    };
-    of("lan") + of("wan")
 }
 
 fn add(
