@@ -1,17 +1,20 @@
 //! A case that is measured: its name, its inputs, and what most of them do.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use testbed::Node;
 
 use crate::interrupt;
 use crate::peers::{Peer, Stage};
 use crate::progress::Progress;
-use crate::report::Case;
+use crate::report::{Better, Case};
+use crate::series::{MEDIAN, Percentile, percentile};
 
 /// Rounds of a whole run, at least.
 ///
@@ -126,6 +129,41 @@ pub(crate) fn millis(time: Duration) -> f64 {
 pub(crate) fn names(list: &[&str]) -> Vec<String> {
     list.iter().map(ToString::to_string).collect()
 }
+
+/// Keeps percentiles of a round's times, in milliseconds.
+pub(crate) fn put_times(case: &mut Case, what: &str, who: &str, round: usize, times: &mut [f64]) {
+    const P90: Percentile = 90_000;
+    times.sort_by(f64::total_cmp);
+    for (part, name) in [(MEDIAN, "p50"), (P90, "p90")] {
+        case.measure("", &format!("{what}, {name}"), "ms", Better::Less)
+            .put(who, round, percentile(times, part));
+    }
+}
+
+/// The document of a node that is not there about its members of a network.
+pub(crate) fn slice(
+    (network, id): (&str, u32),
+    node: &str,
+    vtep: Ipv4Addr,
+    endpoints: &[Value],
+) -> Result<String> {
+    let slice = json!({
+        "apiVersion": "podnet.dev/v1alpha1",
+        "kind": "PodNetworkEndpointSlice",
+        "metadata": {"name": format!("{network}.{node}.0")},
+        "spec": {
+            "network": network,
+            "networkID": id,
+            "node": node,
+            "vteps": [vtep],
+            "endpoints": endpoints,
+        },
+    });
+    Ok(format!("---\n{}\n", serde_json::to_string(&slice)?))
+}
+
+/// When members that stay have come.
+pub(crate) const BEGIN: &str = "2026-01-02T03:04:05.000000Z";
 
 /// The agent's process: it was started with the node's directory as an argument.
 ///

@@ -1,7 +1,7 @@
 //! Measure what many policies and members cost an agent.
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,10 @@ use tempfile::TempDir;
 use testbed::host::Host;
 use testbed::{Fabric, Network, Node, Setup};
 
-use crate::case::{Bench, Known, ROUNDS, Run, agent_of, millis, names, pause, wait_promoted};
+use crate::case::{
+    BEGIN, Bench, Known, ROUNDS, Run, agent_of, millis, names, pause, put_times, slice,
+    wait_promoted,
+};
 use crate::cpu;
 use crate::interrupt;
 use crate::peers::podnet_plugin;
@@ -46,7 +49,6 @@ const NODES: usize = 100;
 const PER_POD: usize = 50;
 /// Calls of ADD in a round.
 const CALLS: usize = 20;
-const P90: u32 = 90_000;
 const P99: u32 = 99_000;
 /// Datagrams in a row that have to obey.
 const ROW: usize = 50;
@@ -116,11 +118,7 @@ fn attach(bench: &Bench<'_>, beds: &[Bed], case: &mut Case) -> Result<()> {
                 pause();
                 plugin.call("DEL", Some(&bed.more))?;
             }
-            times.sort_by(f64::total_cmp);
-            for (part, name) in [(MEDIAN, "p50"), (P90, "p90")] {
-                case.measure("", &format!("ADD, {name}"), "ms", Better::Less)
-                    .put(bed.who, round, percentile(&times, part));
-            }
+            put_times(case, "ADD", bed.who, round, &mut times);
             bench.progress.step();
         }
     }
@@ -330,26 +328,16 @@ fn members(directory: &Path, count: usize) -> Result<()> {
                 json!({
                     "mac": format!("02:01:00:{a:02x}:{b:02x}:{c:02x}"),
                     "ips": [format!("10.10.{}.{c}", 128 + usize::from(b))],
-                    "since": "2026-01-02T03:04:05.000000Z",
+                    "since": BEGIN,
                     "pod": format!("{}/pod{number}", namespace(workload)),
                     "labels": {"app": format!("a{workload}"), "tier": format!("t{}", workload % 5)},
                 })
             })
             .collect();
-        let slice = json!({
-            "apiVersion": "podnet.dev/v1alpha1",
-            "kind": "PodNetworkEndpointSlice",
-            "metadata": {"name": format!("{NETWORK}.far-{node}.0")},
-            "spec": {
-                "network": NETWORK,
-                "networkID": ID,
-                "node": format!("far-{node}"),
-                "vteps": [format!("10.99.0.{}", 100 + node)],
-                "endpoints": endpoints,
-            },
-        });
-        let text = format!("---\n{}\n", serde_json::to_string(&slice)?);
-        std::fs::write(directory.join(format!("far-{node}.yaml")), text)?;
+        let name = format!("far-{node}");
+        let vtep = Ipv4Addr::new(10, 99, 0, 100 + u8::try_from(node)?);
+        let text = slice((NETWORK, ID), &name, vtep, &endpoints)?;
+        std::fs::write(directory.join(format!("{name}.yaml")), text)?;
     }
     Ok(())
 }

@@ -5,13 +5,13 @@ use testbed::{Network, Node};
 
 use super::fill::fill;
 use super::{Bench, Known, ROUNDS, Run, agent_of, millis, pause, wait_promoted};
+use crate::case::put_times;
 use crate::cpu;
 use crate::peers::{podnet, podnet_plugin};
 use crate::plugin::Plugin;
 use crate::report::text::thousands;
 use crate::report::{Axis, Better, Case};
 use crate::sandbox::Sandbox;
-use crate::series::{MEDIAN, percentile};
 
 /// ADD among 100 to 4,000 ports.
 pub(super) const CASE: Known = Known {
@@ -33,7 +33,6 @@ const NETWORK: &str = "many";
 const SUBNET: &str = "10.10.0.0/19";
 /// Calls of a round on each node.
 const CALLS: usize = 20;
-const P90: u32 = 90_000;
 
 /// A node with so many ports, and a pod that comes and goes.
 struct Ground {
@@ -115,11 +114,7 @@ impl Ground {
 /// Keeps the percentiles of a round.
 fn keep(case: &mut Case, who: &str, round: usize, times: [Vec<f64>; 2]) {
     for (command, mut times) in ["ADD", "DEL"].into_iter().zip(times) {
-        times.sort_by(f64::total_cmp);
-        for (part, name) in [(MEDIAN, "p50"), (P90, "p90")] {
-            case.measure("", &format!("{command}, {name}"), "ms", Better::Less)
-                .put(who, round, percentile(&times, part));
-        }
+        put_times(case, command, who, round, &mut times);
     }
 }
 

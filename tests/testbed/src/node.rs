@@ -5,6 +5,7 @@ mod binaries;
 mod conf;
 mod drops;
 mod explain;
+mod switch;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

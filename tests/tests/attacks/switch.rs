@@ -101,7 +101,7 @@ fn the_switch_is_not_root_and_serves() {
     ];
     let _apps = [MemifApp::start(&good[0]), MemifApp::start(&good[1])];
     assert_reaches(&good[0], &good[1]);
-    let socket = node.socket().with_file_name("switch").join("switch.sock");
+    let socket = node.switch_socket();
     let processes = fs::read_dir("/proc").expect("proc").flatten();
     let switch = processes
         .map(|entry| entry.path())

@@ -1,30 +1,16 @@
 //! Connections of guarded memif ports that the switch carries over by itself.
 
 use std::net::UdpSocket;
-use std::path::Path;
 
 use agent_common::drop::DropReason;
 use testbed::frame::marker;
-use testbed::memif_app::MemifApp;
 use testbed::{Node, Port, wait};
-use uswitch::PortCounters;
-use uswitch::control::Client;
 
 use super::scene::{becomes, connect, denied, policy, socket};
-use super::sockets::{attach, with_sockets};
+use super::sockets::{memif_pair, with_sockets};
 
 const ALLOWED: &str = "ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], \
                        ports: [{protocol: UDP, port: 80}, {protocol: TCP, port: 80}]}]";
-
-/// The switch's counters of a port.
-fn counters(node: &Node, port: &Port) -> PortCounters {
-    let socket = node.socket().with_file_name("switch").join("switch.sock");
-    let ports = Client::connect(Path::new(&socket)).and_then(|mut client| client.list());
-    let key = format!("{}/{}", port.container, port.ifname);
-    let mut own = ports.expect("a list").into_iter();
-    let own = own.find(|port| port.config.key == key);
-    own.expect("the switch has the port").counters
-}
 
 /// Both ends of a UDP connection to port 80, which both have used.
 fn opened(web: &Port, db: &Port) -> (UdpSocket, UdpSocket) {
@@ -58,14 +44,12 @@ fn packets_of_a_guarded_connection_go_past_the_kernel_in_both_directions() {
     for network in ["routed", "switched"] {
         let node =
             Node::start(with_sockets().file("a.yaml", &policy("db", network, "db", ALLOWED)));
-        let (_db, db) = attach(&node, "db", network, "memif");
-        let (_web, web) = attach(&node, "web", network, "memif");
-        let _apps = [&db, &web].map(MemifApp::start);
+        let ([(_db, db), (_web, web)], _apps) = memif_pair(&node, network);
         let (here, there) = opened(&web, &db);
-        let before = [&web, &db].map(|port| counters(&node, port).fast_from.packets);
+        let before = [&web, &db].map(|port| node.switch_counters(port).fast_from.packets);
         arrive(&here, &there, 200);
         arrive(&there, &here, 200);
-        let after = [&web, &db].map(|port| counters(&node, port).fast_from.packets);
+        let after = [&web, &db].map(|port| node.switch_counters(port).fast_from.packets);
         for (before, after) in before.into_iter().zip(after) {
             // The kernel judges one every few seconds.
             assert!(
@@ -86,11 +70,9 @@ fn a_tcp_connection_of_guarded_memif_ports_goes_past_the_kernel() {
         return;
     }
     let node = Node::start(with_sockets().file("a.yaml", &policy("db", "routed", "db", ALLOWED)));
-    let (_db, db) = attach(&node, "db", "routed", "memif");
-    let (_web, web) = attach(&node, "web", "routed", "memif");
-    let _apps = [&db, &web].map(MemifApp::start);
+    let ([(_db, db), (_web, web)], _apps) = memif_pair(&node, "routed");
     let (mut here, mut there) = connect(&web, &db, 80);
-    let before = counters(&node, &web).fast_from.bytes;
+    let before = node.switch_counters(&web).fast_from.bytes;
     let sent = vec![7; 1 << 20];
     let bytes = sent.len() as u64;
     let writer = std::thread::spawn(move || {
@@ -99,7 +81,7 @@ fn a_tcp_connection_of_guarded_memif_ports_goes_past_the_kernel() {
     });
     let mut buffer = vec![0; 1 << 20];
     there.read_exact(&mut buffer).expect("all of it arrives");
-    let fast = counters(&node, &web).fast_from.bytes - before;
+    let fast = node.switch_counters(&web).fast_from.bytes - before;
     assert!(
         fast > bytes / 2,
         "{fast} of {bytes} bytes went past the kernel"
@@ -113,9 +95,7 @@ fn a_change_of_policy_cuts_a_connection_that_goes_past_the_kernel() {
         return;
     }
     let node = Node::start(with_sockets().file("a.yaml", &policy("db", "routed", "db", ALLOWED)));
-    let (_db, db) = attach(&node, "db", "routed", "memif");
-    let (_web, web) = attach(&node, "web", "routed", "memif");
-    let _apps = [&db, &web].map(MemifApp::start);
+    let ([(_db, db), (_web, web)], _apps) = memif_pair(&node, "routed");
     for end in 0..2 {
         let (here, there) = opened(&web, &db);
         arrive(&here, &there, 50);
@@ -164,11 +144,9 @@ fn a_guarded_connection_goes_past_the_kernel_while_the_agent_is_away_and_when_it
         return;
     }
     let node = Node::start(with_sockets().file("a.yaml", &policy("db", "routed", "db", ALLOWED)));
-    let (_db, db) = attach(&node, "db", "routed", "memif");
-    let (_web, web) = attach(&node, "web", "routed", "memif");
-    let _apps = [&db, &web].map(MemifApp::start);
+    let ([(_db, db), (_web, web)], _apps) = memif_pair(&node, "routed");
     let (here, there) = opened(&web, &db);
-    let fast = || counters(&node, &web).fast_from.packets;
+    let fast = || node.switch_counters(&web).fast_from.packets;
     for round in 0..3 {
         match round {
             0 => {}
@@ -189,13 +167,11 @@ fn a_first_policy_is_in_force_at_the_switch_when_the_agent_dies_before_it_says_s
         return;
     }
     let node = Node::start(with_sockets());
-    let (_db, db) = attach(&node, "db", "routed", "memif");
-    let (_web, web) = attach(&node, "web", "routed", "memif");
-    let _apps = [&db, &web].map(MemifApp::start);
+    let ([(_db, db), (_web, web)], _apps) = memif_pair(&node, "routed");
     let (here, there) = opened(&web, &db);
-    let before = counters(&node, &web).fast_from.packets;
+    let before = node.switch_counters(&web).fast_from.packets;
     arrive(&here, &there, 100);
-    assert!(counters(&node, &web).fast_from.packets - before >= 100);
+    assert!(node.switch_counters(&web).fast_from.packets - before >= 100);
     node.terminate();
     node.write_manifest("a.yaml", &policy("db", "routed", "db", "ingress: []"));
     node.launch_agent_to_crash_at("guards.marked");
@@ -203,13 +179,13 @@ fn a_first_policy_is_in_force_at_the_switch_when_the_agent_dies_before_it_says_s
     // Those on the way from before.
     there.set_nonblocking(true).expect("a socket");
     while there.recv(&mut [0; 64]).is_ok() {}
-    let before = counters(&node, &web).device_from.packets;
+    let before = node.switch_counters(&web).device_from.packets;
     let mark = marker();
     for _ in 0..100 {
         here.send(&mark).expect("a datagram");
     }
     wait::until_true("the kernel to have all", || {
-        counters(&node, &web).device_from.packets >= before + 100
+        node.switch_counters(&web).device_from.packets >= before + 100
     });
     assert!(there.recv(&mut [0; 64]).is_err(), "a datagram has arrived");
     drop((here, there));

@@ -26,12 +26,22 @@ pub(crate) fn with_sockets() -> Setup {
 }
 
 /// A pod whose port is a socket of this kind, with the label `app`.
-pub(crate) fn attach<'a>(node: &'a Node, app: &str, network: &str, kind: &str) -> (Pod<'a>, Port) {
+fn attach<'a>(node: &'a Node, app: &str, network: &str, kind: &str) -> (Pod<'a>, Port) {
     let pod = node.pod(app);
     let mut conf = node.attachment_conf(network, &format!("{kind}-{network}"));
     conf["labels"] = json!({"app": app});
     let port = pod.attach_conf(&conf, "net1");
     (pod, port)
+}
+
+/// Pods `db` and `web` with memif ports, and the programs that serve these.
+pub(crate) fn memif_pair<'a>(
+    node: &'a Node,
+    network: &str,
+) -> ([(Pod<'a>, Port); 2], [MemifApp; 2]) {
+    let pods = ["db", "web"].map(|app| attach(node, app, network, "memif"));
+    let apps = pods.each_ref().map(|(_, port)| MemifApp::start(port));
+    (pods, apps)
 }
 
 #[test]
@@ -64,9 +74,7 @@ fn a_memif_port_s_first_policy_takes_it_off_the_fast_path_and_the_last_one_puts_
         return;
     }
     let node = Node::start(with_sockets());
-    let (_db, db) = attach(&node, "db", "routed", "memif");
-    let (_web, web) = attach(&node, "web", "routed", "memif");
-    let _apps = [&db, &web].map(MemifApp::start);
+    let ([(_db, db), (_web, web)], _apps) = memif_pair(&node, "routed");
     answers(&web, &db, 80);
     node.write_manifest("p.yaml", &policy("db", "routed", "db", "ingress: []"));
     becomes(&web, &db, 80, false);
@@ -83,9 +91,7 @@ fn a_memif_port_sends_what_its_policy_allows() {
     }
     let rule = "policyTypes: [Egress], egress: [{ports: [{protocol: UDP, port: 80}]}]";
     let node = Node::start(with_sockets().file("a.yaml", &policy("web", "routed", "web", rule)));
-    let (_db, db) = attach(&node, "db", "routed", "memif");
-    let (_web, web) = attach(&node, "web", "routed", "memif");
-    let _apps = [&db, &web].map(MemifApp::start);
+    let ([(_db, db), (_web, web)], _apps) = memif_pair(&node, "routed");
     answers(&web, &db, 80);
     denied(&node, &web, &db, 81, EGRESS);
 }

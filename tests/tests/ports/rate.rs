@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use testbed::limit::{self, Interfaces};
 use testbed::{MemifApp, Node, Port};
-use uswitch::PortCounters;
 
 use crate::{conf, setup};
 
@@ -15,16 +14,6 @@ const BYTES: u64 = 200_000;
 
 fn v4(port: &Port) -> IpAddr {
     port.v4().into()
-}
-
-/// Returns the switch's counters of a port.
-fn counters(node: &Node, port: &Port) -> PortCounters {
-    let socket = node.socket().with_file_name("switch").join("switch.sock");
-    let mut client = uswitch::control::Client::connect(&socket).expect("the switch answers");
-    let ports = client.list().expect("a list").into_iter();
-    let key = format!("{}/{}", port.container, port.ifname);
-    let mut own = ports.filter(|port| port.config.key == key);
-    own.next().expect("the switch has the port").counters
 }
 
 /// Between two memif ports packets would go past the queues of the kernel.
@@ -53,7 +42,7 @@ fn a_memif_port_with_a_rate_is_limited_in_both_directions_and_against_its_like()
             }
         }
     }
-    let [of_slow, of_fast] = [&slow, &fast].map(|port| counters(&node, port));
+    let [of_slow, of_fast] = [&slow, &fast].map(|port| node.switch_counters(port));
     assert_eq!(of_slow.fast_from.packets + of_slow.fast_to.packets, 0);
     assert_eq!(of_fast.fast_from.packets + of_fast.fast_to.packets, 0);
     assert!(apps.iter().all(|app| app.connections() == 1));

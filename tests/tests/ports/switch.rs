@@ -10,7 +10,7 @@ use crate::{conf, setup};
 
 /// Finds the process that answers at the switch's socket, by its command line.
 pub(crate) fn switch(node: &Node) -> Option<rustix::process::Pid> {
-    let socket = node.socket().with_file_name("switch").join("switch.sock");
+    let socket = node.switch_socket();
     let socket = socket.to_str().expect("a path of letters").to_owned();
     let processes = std::fs::read_dir("/proc").expect("proc").flatten();
     processes
@@ -27,7 +27,7 @@ pub(crate) fn switch(node: &Node) -> Option<rustix::process::Pid> {
 /// Starts a switch next to the agent's, as somebody else does.
 pub(crate) fn start(node: &Node) -> std::process::Child {
     let agent = node.binaries().agent.clone();
-    let socket = node.socket().with_file_name("switch").join("switch.sock");
+    let socket = node.switch_socket();
     let started = node.netns().run_in(move || {
         std::process::Command::new(agent)
             .arg("switch")
@@ -148,7 +148,7 @@ fn ports_of_the_switch_that_no_record_names_go_when_the_agent_starts() {
     let node = testbed::node!(setup());
     let pods = ["fast1", "fast2"].map(|name| node.pod(name));
     let a = pods[0].attach_conf(&conf(&node, "blue"), "net1");
-    let socket = node.socket().with_file_name("switch").join("switch.sock");
+    let socket = node.switch_socket();
     let mut client = uswitch::control::Client::connect(&socket).expect("the switch answers");
     let mut known = client.list().expect("a list").remove(0).config;
     known.key = "lost/net1".to_owned();

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use testbed::Node;
 
 use super::Size;
+use crate::case::{self, BEGIN};
 use crate::interrupt;
 
 /// Of every network.
@@ -78,9 +79,6 @@ impl Crowd {
     }
 }
 
-/// When members that stay have come.
-pub(super) const BEGIN: &str = "2026-01-02T03:04:05.000000Z";
-
 /// The document of a node about a network: members, and since when they are there.
 pub(super) fn slice<'a>(
     at: usize,
@@ -94,19 +92,7 @@ pub(super) fn slice<'a>(
             json!({"mac": mac, "ips": [member.ip], "since": since})
         })
         .collect();
-    let slice = json!({
-        "apiVersion": "podnet.dev/v1alpha1",
-        "kind": "PodNetworkEndpointSlice",
-        "metadata": {"name": format!("{}.{node}.0", network(at))},
-        "spec": {
-            "network": network(at),
-            "networkID": id(at),
-            "node": node,
-            "vteps": [vtep],
-            "endpoints": endpoints,
-        },
-    });
-    Ok(format!("---\n{}\n", serde_json::to_string(&slice)?))
+    case::slice((&network(at), id(at)), node, vtep, &endpoints)
 }
 
 /// A file appears as a whole.

@@ -14,6 +14,7 @@ use testbed::{Fabric, Node};
 
 use super::crowd::{self, Crowd, Member};
 use super::{Bench, Size, setup};
+use crate::case::BEGIN;
 use crate::interrupt;
 use crate::peers::podnet_plugin;
 use crate::report::{Better, Case};
@@ -143,7 +144,7 @@ fn say(files: &Path, place: usize, since: Option<usize>) -> Result<()> {
         format!("2026-01-03T00:{minutes:02}:{seconds:02}.000000Z")
     });
     let mover = time.iter().map(|time| (MOVER, time.as_str()));
-    let members = std::iter::once((STAYS[place], crowd::BEGIN)).chain(mover);
+    let members = std::iter::once((STAYS[place], BEGIN)).chain(mover);
     let node = format!("place-{place}");
     crowd::put(
         files,
