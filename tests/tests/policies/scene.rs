@@ -103,15 +103,17 @@ pub(crate) fn answers(a: &Port, b: &Port, number: u16) {
     }
 }
 
-/// A datagram that is dropped for this reason and not received, over both families.
+/// Asserts that datagrams are dropped for this reason and not received, over both families.
+///
+/// They are sent until one is, as addresses and members of another node may not be known yet.
 #[track_caller]
 pub(crate) fn denied(node: &Node, a: &Port, b: &Port, number: u16, reason: DropReason) {
     for (from, to) in families(a, b) {
         let there = socket(b, (to, number).into());
         let here = socket(a, (from, 0).into());
         let before = node.drops().of(&a.network, reason);
-        here.send_to(b"question", (to, number)).expect("a datagram");
         wait::until_true(&format!("a drop for {reason}"), || {
+            here.send_to(b"question", (to, number)).expect("a datagram");
             node.drops().of(&a.network, reason) > before
         });
         there.set_nonblocking(true).expect("a socket");
