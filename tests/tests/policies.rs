@@ -22,6 +22,7 @@ mod policies {
     mod live;
     mod multi;
     mod nodes;
+    mod pings;
     mod restarts;
     mod routed;
     mod sockets;

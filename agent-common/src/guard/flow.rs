@@ -71,9 +71,9 @@ pub struct FlowKey {
     pub low: Ip16,
     /// Address of the higher end.
     pub high: Ip16,
-    /// Port of the lower end, or an identifier.
+    /// Port of the lower end, or that of an echo.
     pub low_port: u16,
-    /// Port of the higher end, or the same identifier.
+    /// Port of the higher end, or that of an echo.
     pub high_port: u16,
     /// IP protocol.
     pub protocol: u8,

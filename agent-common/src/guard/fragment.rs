@@ -65,9 +65,9 @@ impl FragmentKey {
 pub struct Fragment {
     /// Tick of the first fragment.
     pub seen: u32,
-    /// Source port, or an identifier of ICMP.
+    /// Source port, or that of an echo.
     pub source_port: u16,
-    /// Destination port, or the same identifier.
+    /// Destination port, or that of an echo.
     pub destination_port: u16,
     /// Type of an ICMP message.
     pub icmp: u8,

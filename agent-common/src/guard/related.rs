@@ -7,7 +7,7 @@ use super::Guard;
 use super::flow::FlowKey;
 use super::pass::stamp_of;
 use super::tables::GuardTables;
-use super::tuple::{Tuple, has_ports, is_echo, is_icmp};
+use super::tuple::{Tuple, echo_ports, has_ports, is_echo, is_icmp};
 use crate::addr::Ip16;
 use crate::packet::{
     Frame, ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPV4_HLEN, IPV6_HLEN, PORTS_LEN,
@@ -162,8 +162,7 @@ fn ports<F: Frame + ?Sized>(
         if !is_echo(protocol, kind) {
             return None;
         }
-        tuple.source_port = u16::from_be_bytes([i0, i1]);
-        tuple.destination_port = tuple.source_port;
+        (tuple.source_port, tuple.destination_port) = echo_ports(kind, [i0, i1]);
     }
     Some(())
 }

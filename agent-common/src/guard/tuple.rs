@@ -21,6 +21,11 @@ pub(super) const RST: u8 = 0x04;
 /// ACK flag of TCP.
 pub(super) const ACK: u8 = 0x10;
 
+/// Type of an echo request of ICMP, RFC 792.
+const ECHO_REQUEST: u8 = 8;
+/// Type of an echo request of ICMPv6, RFC 4443, 4.1.
+const ECHO_REQUEST_V6: u8 = 128;
+
 /// The longest neighbour discovery of a host, bytes.
 ///
 /// A solicitation with the address of its link, a nonce (RFC 7527) and a padded trailer.
@@ -34,9 +39,9 @@ pub struct Tuple {
     pub source: Ip16,
     /// Destination address.
     pub destination: Ip16,
-    /// Source port; the identifier of an echo request or reply, else 0 without ports.
+    /// Source port; what [`echo_ports`] makes of an echo, else 0 without ports.
     pub source_port: u16,
-    /// Destination port; the same identifier, else 0 without ports.
+    /// Destination port, as that of the source.
     pub destination_port: u16,
     /// IP protocol.
     pub protocol: u8,
@@ -102,8 +107,7 @@ impl Tuple {
             let [kind, _, _, _, i0, i1, _, _] = frame.load::<ICMP_HLEN>(payload).ok_or(short)?;
             self.icmp = kind;
             if is_echo(packet.protocol, kind) {
-                self.source_port = u16::from_be_bytes([i0, i1]);
-                self.destination_port = self.source_port;
+                (self.source_port, self.destination_port) = echo_ports(kind, [i0, i1]);
             }
         }
         Ok(())
@@ -129,8 +133,22 @@ pub(super) const fn is_icmp(packet: &Packet) -> bool {
 #[inline(always)]
 pub(super) const fn is_echo(protocol: u8, kind: u8) -> bool {
     match protocol {
-        IPPROTO_ICMP => matches!(kind, 0 | 8),
-        _ => matches!(kind, 128 | 129),
+        IPPROTO_ICMP => matches!(kind, 0 | ECHO_REQUEST),
+        _ => matches!(kind, ECHO_REQUEST_V6 | 129),
+    }
+}
+
+/// Returns the ports of source and destination that an echo's identifier stands for.
+///
+/// The end that asks has the identifier as its port, the asked end the number after it. So pings of two ends to
+/// each other are two connections, whatever their identifiers, and a request is never the reply to another.
+#[inline(always)]
+pub(super) const fn echo_ports(kind: u8, identifier: [u8; 2]) -> (u16, u16) {
+    let identifier = u16::from_be_bytes(identifier);
+    let next = identifier.wrapping_add(1);
+    match kind {
+        ECHO_REQUEST | ECHO_REQUEST_V6 => (identifier, next),
+        _ => (next, identifier),
     }
 }
 

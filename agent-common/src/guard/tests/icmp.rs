@@ -27,6 +27,41 @@ fn a_ping_needs_a_rule_without_ports_and_its_reply_none_a_np_28() {
     assert_eq!(world.send(B, A, &echo(B, A, 0, 6)), denied);
 }
 
+/// The reply to an echo has another type (RFC 792): a request is none, whatever its identifier.
+#[test]
+fn an_echo_request_is_no_part_of_the_other_end_s_ping() {
+    for asked in [0, 1, 5, 0x7fff, 0x8000, 0xfffe, 0xffff] {
+        let mut world = World::new().with(B, 0, NOTHING);
+        assert_eq!(world.send(B, A, &echo(B, A, 8, asked)), Ok(()));
+        for id in [0, 1, 4, 5, 6, 0x7fff, 0x8000, 0x8001, 0xfffe, 0xffff] {
+            let came = world.send(A, B, &echo(A, B, 8, id));
+            assert_eq!(came, DENIED, "{id} after {asked}");
+        }
+        assert_eq!(world.send(A, B, &echo(A, B, 0, asked)), Ok(()), "{asked}");
+    }
+}
+
+#[test]
+fn a_ping_that_is_denied_now_denies_none_of_the_other_end() {
+    let mut world = World::new().with(B, 0, PINGS);
+    assert_eq!(world.send(A, B, &echo(A, B, 8, 5)), Ok(()));
+    world.set(B, 0, NOTHING);
+    assert_eq!(world.send(A, B, &echo(A, B, 8, 5)), DENIED);
+    assert_eq!(world.send(B, A, &echo(B, A, 8, 5)), Ok(()));
+    assert_eq!(world.send(A, B, &echo(A, B, 0, 5)), Ok(()));
+}
+
+#[test]
+fn an_error_about_a_ping_passes_to_the_end_that_asked() {
+    let mut world = World::new().with(A, PINGS, NOTHING);
+    let asked = echo(A, B, 8, 5);
+    assert_eq!(world.send(A, B, &asked), Ok(()));
+    assert_eq!(world.send(B, A, &error(B, A, 3, &asked)), Ok(()));
+    // About a reply that was never sent.
+    let reply = echo(A, B, 0, 5);
+    assert!(world.send(B, A, &error(B, A, 3, &reply)).is_err());
+}
+
 #[test]
 fn an_error_about_a_connection_passes_with_it_c_ct_8() {
     let mut world = World::new().with(A, WEB, NOTHING).with(B, NOTHING, WEB);
