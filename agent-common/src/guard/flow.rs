@@ -71,9 +71,9 @@ pub struct FlowKey {
     pub low: Ip16,
     /// Address of the higher end.
     pub high: Ip16,
-    /// Port of the lower end, or that of an echo.
+    /// Port of the lower end, or what stands for an identifier of ICMP.
     pub low_port: u16,
-    /// Port of the higher end, or that of an echo.
+    /// Port of the higher end, or what stands for an identifier of ICMP.
     pub high_port: u16,
     /// IP protocol.
     pub protocol: u8,

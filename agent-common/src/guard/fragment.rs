@@ -65,9 +65,9 @@ impl FragmentKey {
 pub struct Fragment {
     /// Tick of the first fragment.
     pub seen: u32,
-    /// Source port, or that of an echo.
+    /// Source port, or what stands for an identifier of ICMP.
     pub source_port: u16,
-    /// Destination port, or that of an echo.
+    /// Destination port, or what stands for an identifier of ICMP.
     pub destination_port: u16,
     /// Type of an ICMP message.
     pub icmp: u8,

@@ -5,7 +5,7 @@ use super::flow::{DENIED, FLOW_DENIED, FLOW_NODE, FlowKey, FlowWords, opened};
 use super::fragment::{self, FragmentKey};
 use super::judge::allows;
 use super::tables::{GuardTables, budget_of_address, budget_of_port};
-use super::tuple::{ACK, RST, SYN, Tuple, is_exempt};
+use super::tuple::{ACK, RST, SYN, Tuple, answers, asks, is_exempt, is_icmp};
 use super::{GUARD_ADOPT, GUARD_NODE, related};
 use crate::addr::{Ip16, MacAddr};
 use crate::drop::DropReason;
@@ -138,7 +138,10 @@ pub fn pass<F: Frame + ?Sized, T: GuardTables>(
     };
     let (tuple, fragment) = (&mut passage.tuple, &mut passage.fragment);
     fragment::ports(frame, network, packet, tables, tuple, fragment)?;
-    let mut alone = to == To::Group;
+    let (protocol, icmp) = (passage.tuple.protocol, passage.tuple.icmp);
+    let answers = answers(protocol, icmp);
+    // What is no question and no answer to one has nothing to tell its connection by.
+    let mut alone = to == To::Group || is_icmp(packet) && !asks(protocol, icmp) && !answers;
     if related::is_error(packet, &passage.tuple) {
         let ends = (passage.routed != 0, &passage.sender, &passage.receiver);
         let (tuple, key) = (&mut passage.tuple, &mut passage.key);
@@ -148,18 +151,19 @@ pub fn pass<F: Frame + ?Sized, T: GuardTables>(
         passage.tuple.start(packet);
         alone = true;
     }
-    follow(network, alone, tables, passage)?;
+    follow(network, (alone, answers), tables, passage)?;
     fragment::keep(packet, tables, &passage.tuple, &passage.fragment);
     Ok(())
 }
 
 /// Judges a packet by its connection, else by itself, and keeps what it opens.
 ///
-/// `alone`: it has no connection, and opens none.
+/// `alone`: it has no connection, and opens none. `answers`: it opens none. An answer that came first would turn the
+/// connection round, so that the other end's questions pass as answers.
 #[inline(always)]
 fn follow<T: GuardTables>(
     network: u32,
-    alone: bool,
+    (alone, answers): (bool, bool),
     tables: &T,
     passage: &mut Passage,
 ) -> Result<(), DropReason> {
@@ -264,7 +268,7 @@ fn follow<T: GuardTables>(
         };
     }
     // The end of a connection that is not known opens none.
-    if judged.is_err() || alone || is_tcp && tcp & RST != 0 {
+    if judged.is_err() || alone || answers || is_tcp && tcp & RST != 0 {
         return judged;
     }
     if passage.by_node == 0 && !tables.pay(passage.budget) {

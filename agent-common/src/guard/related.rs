@@ -7,7 +7,7 @@ use super::Guard;
 use super::flow::FlowKey;
 use super::pass::stamp_of;
 use super::tables::GuardTables;
-use super::tuple::{Tuple, echo_ports, has_ports, is_echo, is_icmp};
+use super::tuple::{Tuple, answers, asks, has_ports, is_icmp, query_ports};
 use crate::addr::Ip16;
 use crate::packet::{
     Frame, ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPV4_HLEN, IPV6_HLEN, PORTS_LEN,
@@ -159,10 +159,11 @@ fn ports<F: Frame + ?Sized>(
         tuple.destination_port = u16::from_be_bytes([d0, d1]);
     } else if icmp {
         let [kind, _, _, _, i0, i1, _, _] = frame.load::<ICMP_HLEN>(at)?;
-        if !is_echo(protocol, kind) {
+        let asks = asks(protocol, kind);
+        if !asks && !answers(protocol, kind) {
             return None;
         }
-        (tuple.source_port, tuple.destination_port) = echo_ports(kind, [i0, i1]);
+        (tuple.source_port, tuple.destination_port) = query_ports(asks, [i0, i1]);
     }
     Some(())
 }

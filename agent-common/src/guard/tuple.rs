@@ -21,11 +21,6 @@ pub(super) const RST: u8 = 0x04;
 /// ACK flag of TCP.
 pub(super) const ACK: u8 = 0x10;
 
-/// Type of an echo request of ICMP, RFC 792.
-const ECHO_REQUEST: u8 = 8;
-/// Type of an echo request of ICMPv6, RFC 4443, 4.1.
-const ECHO_REQUEST_V6: u8 = 128;
-
 /// The longest neighbour discovery of a host, bytes.
 ///
 /// A solicitation with the address of its link, a nonce (RFC 7527) and a padded trailer.
@@ -39,7 +34,7 @@ pub struct Tuple {
     pub source: Ip16,
     /// Destination address.
     pub destination: Ip16,
-    /// Source port; what [`echo_ports`] makes of an echo, else 0 without ports.
+    /// Source port; what [`query_ports`] makes of an identifier, else 0 without ports.
     pub source_port: u16,
     /// Destination port, as that of the source.
     pub destination_port: u16,
@@ -106,8 +101,9 @@ impl Tuple {
         } else if is_icmp(packet) {
             let [kind, _, _, _, i0, i1, _, _] = frame.load::<ICMP_HLEN>(payload).ok_or(short)?;
             self.icmp = kind;
-            if is_echo(packet.protocol, kind) {
-                (self.source_port, self.destination_port) = echo_ports(kind, [i0, i1]);
+            let asks = asks(packet.protocol, kind);
+            if asks || answers(packet.protocol, kind) {
+                (self.source_port, self.destination_port) = query_ports(asks, [i0, i1]);
             }
         }
         Ok(())
@@ -129,26 +125,40 @@ pub(super) const fn is_icmp(packet: &Packet) -> bool {
     }
 }
 
-/// True for echo requests and replies, which have an identifier.
+/// True for messages of ICMP that ask, and have an identifier for it after the checksum.
+///
+/// They ask for an echo, the time, information, a mask or an interface (RFC 792, RFC 950, RFC 4443, RFC 8335).
 #[inline(always)]
-pub(super) const fn is_echo(protocol: u8, kind: u8) -> bool {
+pub(super) const fn asks(protocol: u8, kind: u8) -> bool {
     match protocol {
-        IPPROTO_ICMP => matches!(kind, 0 | ECHO_REQUEST),
-        _ => matches!(kind, ECHO_REQUEST_V6 | 129),
+        IPPROTO_ICMP => matches!(kind, 8 | 13 | 15 | 17 | 42),
+        IPPROTO_ICMPV6 => matches!(kind, 128 | 160),
+        _ => false,
     }
 }
 
-/// Returns the ports of source and destination that an echo's identifier stands for.
+/// True for messages of ICMP that answer, and repeat the identifier.
+#[inline(always)]
+pub(super) const fn answers(protocol: u8, kind: u8) -> bool {
+    match protocol {
+        IPPROTO_ICMP => matches!(kind, 0 | 14 | 16 | 18 | 43),
+        IPPROTO_ICMPV6 => matches!(kind, 129 | 161),
+        _ => false,
+    }
+}
+
+/// Returns the ports of source and destination that an identifier of ICMP stands for.
 ///
 /// The end that asks has the identifier as its port, the asked end the number after it. So pings of two ends to
 /// each other are two connections, whatever their identifiers, and a request is never the reply to another.
 #[inline(always)]
-pub(super) const fn echo_ports(kind: u8, identifier: [u8; 2]) -> (u16, u16) {
+pub(super) const fn query_ports(asks: bool, identifier: [u8; 2]) -> (u16, u16) {
     let identifier = u16::from_be_bytes(identifier);
     let next = identifier.wrapping_add(1);
-    match kind {
-        ECHO_REQUEST | ECHO_REQUEST_V6 => (identifier, next),
-        _ => (next, identifier),
+    if asks {
+        (identifier, next)
+    } else {
+        (next, identifier)
     }
 }
 

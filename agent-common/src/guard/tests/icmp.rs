@@ -42,6 +42,48 @@ fn an_echo_request_is_no_part_of_the_other_end_s_ping() {
 }
 
 #[test]
+fn an_answer_without_its_question_turns_no_connection_round() {
+    for (question, answer) in [(8, 0), (13, 14), (15, 16), (17, 18), (42, 43)] {
+        let mut world = World::new().with(B, 0, ALL);
+        assert_eq!(world.send(B, A, &echo(B, A, answer, 5)), Ok(()));
+        assert_eq!(world.flows.len(), 0);
+        world.set(B, 0, NOTHING);
+        assert_eq!(
+            world.send(A, B, &echo(A, B, question, 5)),
+            DENIED,
+            "{question}"
+        );
+    }
+}
+
+#[test]
+fn each_kind_of_question_gets_its_answer_and_none_is_one() {
+    for (question, answer) in [(8, 0), (13, 14), (15, 16), (17, 18), (42, 43)] {
+        let mut world = World::new().with(B, 0, NOTHING);
+        assert_eq!(world.send(A, B, &echo(A, B, answer, 5)), DENIED);
+        assert_eq!(world.send(B, A, &echo(B, A, question, 5)), Ok(()));
+        assert_eq!(world.send(A, B, &echo(A, B, question, 5)), DENIED);
+        assert_eq!(world.send(A, B, &echo(A, B, answer, 6)), DENIED);
+        assert_eq!(world.send(A, B, &echo(A, B, answer, 5)), Ok(()));
+    }
+}
+
+#[test]
+fn no_other_message_opens_anything_for_the_other_end() {
+    for kind in 0..=255 {
+        if [8, 13, 15, 17, 42].contains(&kind) {
+            continue;
+        }
+        let mut world = World::new().with(B, 0, NOTHING);
+        assert_eq!(world.send(B, A, &echo(B, A, kind, 0)), Ok(()), "{kind}");
+        for came in 0..=255 {
+            let came = world.send(A, B, &echo(A, B, came, 0));
+            assert_eq!(came, DENIED, "{kind}");
+        }
+    }
+}
+
+#[test]
 fn a_ping_that_is_denied_now_denies_none_of_the_other_end() {
     let mut world = World::new().with(B, 0, PINGS);
     assert_eq!(world.send(A, B, &echo(A, B, 8, 5)), Ok(()));

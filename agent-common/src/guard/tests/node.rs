@@ -53,6 +53,19 @@ fn no_other_link_brings_packets_of_a_pod_of_this_node() {
     assert_eq!(world.deliver(from(A), B, &frame), Ok(()));
 }
 
+/// The pod's first policy may come between the two.
+#[test]
+fn the_node_s_answer_to_a_ping_keeps_nothing_open_for_the_pod() {
+    let ping = |from, to, kind| ipv4(from, to, 1, (1, 0), &[kind, 0, 0, 0, 0, 5, 0, 1]);
+    let mut world = World::new().with(B, NOTHING, NOTHING);
+    let answer = ping(HOST, B, 0);
+    assert_eq!(world.deliver(Origin::Node, B, &answer), Ok(()));
+    assert_eq!(world.hand_over(B, &ping(B, HOST, 8)), EGRESS);
+    // Its own ping is answered.
+    assert_eq!(world.deliver(Origin::Node, B, &ping(HOST, B, 8)), Ok(()));
+    assert_eq!(world.hand_over(B, &ping(B, HOST, 0)), Ok(()));
+}
+
 #[test]
 fn what_the_node_made_passes_with_its_replies_and_nothing_else_does_a_np_35() {
     let mut world = World::new().with(B, NOTHING, NOTHING);
