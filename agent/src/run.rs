@@ -32,7 +32,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use world::lists::Rules;
 use world::policies::PolicyCurrent;
-use world::{self, Current};
+use world::{self, Current, Manifests};
 
 use crate::capture::flow_log::FlowLog;
 use crate::cli::RunOptions;
@@ -103,14 +103,15 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
         signal(SignalKind::interrupt()).map_err(|source| RunError::Runtime { source })?;
     let (stop, stopping) = watch::channel(false);
     let install = Install::new(&options.install, &options.cni, &options.places.socket)?;
-    let (node, pins, events, flow_log) = build(&options).await?;
+    let mut manifests = options.standalone.as_deref().map(Manifests::of);
+    let (node, pins, events, flow_log) = build(&options, manifests.as_mut()).await?;
     let _exporting = spans::start(&options.spans, "podnet-agent", &node.name)?;
     // First: what other nodes say counts for these.
     node.reach.serve_now();
     // At once: what the cluster's networks are is to be known when the first request comes.
     let networks = tokio::spawn(networks(
         Arc::clone(&node),
-        options.standalone.clone(),
+        manifests,
         options.spanning.endpoints.clone(),
     ));
 
@@ -180,19 +181,18 @@ async fn serve(options: RunOptions) -> Result<(), RunError> {
 /// Updates the node's world from files or the cluster; returns only on failure.
 async fn networks(
     node: Arc<Node>,
-    directory: Option<PathBuf>,
+    manifests: Option<Manifests>,
     endpoints: Option<PathBuf>,
 ) -> RunError {
     let stopped = |what, why| RunError::Stopped { what, why };
     if let Some(cluster) = node.cluster.clone() {
         let end = cluster.run(&node.reach, || node.pod_networks()).await;
         stopped("following the cluster", reason(end.err().as_ref()))
-    } else {
+    } else if let Some(manifests) = manifests {
         let (current, tunnels) = (Arc::clone(&node.world), Arc::clone(&node.remotes));
         let has_tunnels = move || !tunnels.vteps().is_empty();
         let policies = Arc::clone(&node.policies);
-        let directory = directory.unwrap_or_default();
-        let manifests = world::follow(directory, current, policies, has_tunnels);
+        let manifests = world::follow(manifests, current, policies, has_tunnels);
         let members = async {
             match &endpoints {
                 Some(directory) => node.reach.share(directory, node.readiness()).await,
@@ -207,11 +207,17 @@ async fn networks(
             end = manifests => stopped("watching --standalone", reason(end.err().as_ref())),
             why = members => stopped("watching --endpoints", why),
         }
+    } else {
+        stopped(
+            "following networks",
+            "there is neither a cluster nor a directory".into(),
+        )
     }
 }
 
 async fn build(
     options: &RunOptions,
+    manifests: Option<&mut Manifests>,
 ) -> Result<(Arc<Node>, PinDir, Events, Option<FlowLog>), RunError> {
     let state_dir = &options.places.state_dir;
     let boot_dir = options.places.boot_dir();
@@ -240,9 +246,9 @@ async fn build(
     let current = Arc::new(Current::default());
     let policies = Arc::new(PolicyCurrent::default());
     let ready = watch::Sender::new(false);
-    let (world, cluster) = if let Some(directory) = &options.standalone {
-        let (world, written) =
-            world::read(directory).map_err(file("read --standalone", directory))?;
+    let (world, cluster) = if let Some(manifests) = manifests {
+        let read = manifests.read();
+        let (world, written) = read.map_err(file("read --standalone", manifests.directory()))?;
         policies.set(written);
         policies.get().complain();
         let world = world.on_node(!remotes.vteps().is_empty());

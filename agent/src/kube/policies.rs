@@ -110,7 +110,8 @@ impl Policies {
             if self.home.policies.set(world.sorted()) {
                 self.home.policies.get().complain();
             }
-            let rest = SETTLE.max(begun.elapsed().saturating_mul(REST));
+            let ended = Instant::now();
+            let rested = ended + ended.duration_since(begun).saturating_mul(REST);
             tokio::select! {
                 () = changed.notified() => {}
                 // The sender lives as long as the node.
@@ -118,8 +119,9 @@ impl Policies {
                 () = tokio::time::sleep(LINGER), if unneeded.is_some() => {}
                 () = follow_all(&mut policies, &mut inputs) => {}
             }
+            let next = rested.max(Instant::now() + SETTLE);
             tokio::select! {
-                () = tokio::time::sleep(rest) => {}
+                () = tokio::time::sleep_until(next.into()) => {}
                 () = follow_all(&mut policies, &mut inputs) => {}
             }
         }

@@ -111,7 +111,7 @@ impl PolicyNetworks {
 }
 
 /// A policy as it is written.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyObject {
     /// Its kind.
     pub kind: PolicyKind,

@@ -101,7 +101,7 @@ impl Parsed {
 
     /// All policies as they are written and as they are read, with their networks.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&PolicyObject, &Read, &Place)> {
-        let objects = self.policies.policies.iter();
+        let objects = self.policies.policies.iter().map(|object| &**object);
         let read = self.read.iter().map(|read| &**read);
         let both = objects.zip(read).zip(&self.places);
         both.map(|((object, read), place)| (object, read, place))

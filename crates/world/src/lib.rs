@@ -3,10 +3,10 @@
 //! The objects are read again when they change.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
-use std::{fs, io};
+use std::time::{Duration, Instant};
 
 use api::nad::{self, DefinitionParameters};
 use api::{Attachment, Network, Object, Resolved};
@@ -14,23 +14,27 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{mpsc, watch};
 
 use self::lists::ListOptions;
-use self::policies::{PolicyCurrent, PolicyWorld};
+use self::policies::PolicyCurrent;
 
 pub use self::default_network::{DefaultNetwork, NoDefaultNetwork};
 pub use self::error::{Unread, WorldError};
+pub use self::manifests::Manifests;
 pub use self::node_defaults::NodeDefaults;
 
 pub mod blocks;
 mod default_network;
 mod error;
 pub mod lists;
+mod manifests;
 mod node_defaults;
 pub mod policies;
 pub mod resource;
 pub mod scheduling;
 
-/// Editors write in several steps: what comes within this time is one change.
-const SETTLE: Duration = Duration::from_millis(50);
+/// Editors write in several steps: a change ends when nothing comes for this time.
+const SETTLE: Duration = Duration::from_millis(20);
+/// A change that does not end is read after this time.
+const LONGEST: Duration = Duration::from_millis(200);
 
 /// All objects, and what was wrong with the files.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -114,12 +118,13 @@ pub fn resolve(
 }
 
 impl World {
-    /// Reads the networks of a directory; see [`read`].
+    /// Reads the networks of a directory; see [`Manifests::read`].
     ///
     /// # Errors
     /// When the directory cannot be listed.
     pub fn read(directory: &Path) -> Result<Self, io::Error> {
-        read(directory).map(|(world, _)| world)
+        let read = Manifests::of(directory).read();
+        read.map(|(world, _)| world)
     }
 
     /// Refuses networks that span nodes where this node cannot be a member of them.
@@ -209,58 +214,6 @@ impl World {
     }
 }
 
-/// Reads every `*.yaml`, `*.yml` and `*.json` file of a directory, ordered by name.
-///
-/// # Errors
-/// When the directory cannot be listed; a broken file is reported in [`World::broken`], what is wrong with a
-/// policy in [`PolicyWorld::broken`].
-pub fn read(directory: &Path) -> Result<(World, PolicyWorld), io::Error> {
-    let mut files: Vec<PathBuf> = fs::read_dir(directory)?
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<Result<_, _>>()?;
-    files.retain(|path| {
-        path.extension()
-            .is_some_and(|kind| kind == "yaml" || kind == "yml" || kind == "json")
-    });
-    files.sort();
-    let (mut objects, mut broken) = (Vec::new(), Vec::new());
-    let mut definitions = BTreeMap::new();
-    let mut policies = PolicyWorld::default();
-    for path in files {
-        let name = path.display().to_string();
-        match fs::read_to_string(&path) {
-            Ok(text) => {
-                for parsed in api::parse_manifests(&name, &text) {
-                    match parsed {
-                        Ok(object) => objects.push(object),
-                        Err(error) => broken.push(error.to_string()),
-                    }
-                }
-                for parsed in api::parse_definitions(&name, &text) {
-                    match parsed {
-                        Ok(object) => {
-                            let (key, definition) = Definition::of(object);
-                            definitions.insert(key, definition);
-                        }
-                        Err(error) => broken.push(error.to_string()),
-                    }
-                }
-                policies.add_text(&name, &text);
-            }
-            // Gone since it was listed: as if it had been removed a moment earlier.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => broken.push(format!("{name}: {error}")),
-        }
-    }
-    let world = World {
-        resolved: resolve(objects, &definitions),
-        definitions,
-        broken,
-        ..World::default()
-    };
-    Ok((world, policies.sorted()))
-}
-
 /// The current world, shared and replaced as a whole.
 #[derive(Debug, Default)]
 pub struct Current {
@@ -315,21 +268,39 @@ impl Current {
 /// # Errors
 /// When the kernel does not let us watch.
 pub async fn follow(
-    directory: PathBuf,
+    mut manifests: Manifests,
     current: Arc<Current>,
     policies: Arc<PolicyCurrent>,
     has_tunnels: impl Fn() -> bool,
 ) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::channel(1);
-    let _watcher = watched(&directory, changed)?;
-    // What changed between the first reading and now was not watched.
-    reread(&directory, &current, &policies, has_tunnels());
-    while changes.recv().await.is_some() {
-        tokio::time::sleep(SETTLE).await;
-        let _ = changes.try_recv();
-        reread(&directory, &current, &policies, has_tunnels());
+    let _watcher = watched(manifests.directory(), changed)?;
+    loop {
+        // The first time for what changed before it was watched.
+        let read = manifests.read();
+        let directory = manifests.directory().display();
+        match read {
+            Ok((world, policy_world)) => {
+                if current.set(world.on_node(has_tunnels())) {
+                    tracing::info!(%directory, "the manifests are read");
+                    current.get().complain();
+                }
+                if policies.set(policy_world) {
+                    policies.get().complain();
+                }
+            }
+            Err(error) => {
+                tracing::error!(%directory, %error, "the manifests cannot be read, and those read before are used");
+            }
+        }
+        if changes.recv().await.is_none() {
+            return Ok(());
+        }
+        let longest = Instant::now() + LONGEST;
+        while Instant::now() < longest
+            && let Ok(Some(())) = tokio::time::timeout(SETTLE, changes.recv()).await
+        {}
     }
-    Ok(())
 }
 
 /// Watches a directory and sends a message after each change.
@@ -363,23 +334,6 @@ fn is_read(event: &notify::Event) -> bool {
         EventKind::Access(AccessKind::Close(AccessMode::Write))
     );
     event.kind.is_access() && !is_close_write
-}
-
-fn reread(directory: &Path, current: &Current, policies: &PolicyCurrent, has_tunnels: bool) {
-    match read(directory) {
-        Ok((world, policy_world)) => {
-            if current.set(world.on_node(has_tunnels)) {
-                tracing::info!(directory = %directory.display(), "the manifests are read");
-                current.get().complain();
-            }
-            if policies.set(policy_world) {
-                policies.get().complain();
-            }
-        }
-        Err(error) => {
-            tracing::error!(directory = %directory.display(), %error, "the manifests cannot be read, and those read before are used");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,9 @@ pub type Labels = BTreeMap<String, String>;
 #[derive(Debug, Default, PartialEq)]
 pub struct PolicyWorld {
     /// The policies that could be read, by kind, namespace and name.
-    pub policies: Vec<PolicyObject>,
+    ///
+    /// Shared with the copy of the cluster or of the files, and with the world before.
+    pub policies: Vec<Arc<PolicyObject>>,
     /// Labels of each namespace.
     pub namespaces: BTreeMap<String, Labels>,
     /// Pods by namespace and name, less those of the host's network.
@@ -93,24 +95,6 @@ impl PolicyWorld {
     pub fn is_for_default(&self) -> bool {
         let mut policies = self.policies.iter();
         policies.any(|policy| policy.networks == PolicyNetworks::Default)
-    }
-
-    /// Adds the policies and namespaces of a text.
-    pub(crate) fn add_text(&mut self, source: &str, text: &str) {
-        for parsed in api::parse_policies(source, text) {
-            match parsed {
-                Ok(policy) => self.policies.push(policy),
-                Err(error) => self.broken.push(error.to_string()),
-            }
-        }
-        for parsed in api::parse_namespaces(source, text) {
-            match parsed {
-                Ok((name, labels)) => {
-                    self.namespaces.insert(name, labels);
-                }
-                Err(error) => self.broken.push(error.to_string()),
-            }
-        }
     }
 
     /// Brings everything into the order in which equal worlds are equal.

@@ -1,3 +1,4 @@
+use std::fs;
 use std::time::Instant;
 
 use super::*;
@@ -168,7 +169,7 @@ fn changes_are_followed_from_the_first_reading_on() {
         .unwrap();
     runtime.block_on(async {
         let following = tokio::spawn(follow(
-            path.clone(),
+            Manifests::of(&path),
             Arc::clone(&current),
             Arc::clone(&policies),
             || false,

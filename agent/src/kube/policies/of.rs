@@ -20,7 +20,7 @@ const ADDRESSES_MAX: usize = 2;
 const PORTS_MAX: usize = 1024;
 
 /// A policy, or why it is not obeyed.
-pub(super) type Read = Result<PolicyObject, String>;
+pub(super) type Read = Result<Arc<PolicyObject>, String>;
 
 /// A policy as the API server has it, its spec not interpreted.
 #[derive(Debug, Clone, Deserialize)]
@@ -110,7 +110,7 @@ pub(super) fn policy<M: Of>(object: &Written<M>) -> Option<Read> {
     let annotations = object.annotations();
     let spec = object.spec.clone();
     let read = PolicyObject::read(M::KIND, (&namespace, &name), annotations, spec);
-    Some(Ok(read))
+    Some(Ok(Arc::new(read)))
 }
 
 /// Reads a pod; one of the host's network is none.

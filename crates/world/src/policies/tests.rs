@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::read;
+use crate::{Manifests, World};
 
 const WEB: &str = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n\
     metadata: {name: web, namespace: a, annotations: {podnet.dev/networks: blue}}\nspec: {}\n";
@@ -10,8 +10,12 @@ const ALL: &str = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterN
     metadata: {name: all}\nspec: {tier: Admin}\n";
 const SPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {team: x}}\n";
 
+fn read(directory: &Path) -> (World, PolicyWorld) {
+    Manifests::of(directory).read().unwrap()
+}
+
 fn policies(directory: &Path) -> PolicyWorld {
-    read(directory).unwrap().1
+    read(directory).1
 }
 
 #[test]
@@ -20,7 +24,7 @@ fn policies_and_namespaces_of_a_directory_are_no_broken_networks() {
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
     write("a.yaml", &format!("{ALL}---\n{SPACE}"));
     write("b.yaml", WEB);
-    let (world, policies) = read(directory.path()).unwrap();
+    let (world, policies) = read(directory.path());
     assert_eq!(world.broken, [""; 0]);
     let names: Vec<String> = policies.policies.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["NetworkPolicy a/web", "ClusterNetworkPolicy all"]);
