@@ -7,7 +7,7 @@ use crate::Guards;
 
 /// Time within which changes that come together are one.
 const SETTLE: Duration = Duration::from_millis(5);
-/// Time of an update that counts for the pause after it, at most.
+/// Time of an update that counts for the rest after it, at most.
 const LONGEST: Duration = Duration::from_millis(250);
 /// Time to the next attempt where the kernel has refused.
 const RETRY: Duration = Duration::from_secs(1);
@@ -26,6 +26,11 @@ impl Guards {
         let mut changed = None;
         loop {
             let begun = Instant::now();
+            // All that has come by now is read below: it leads to no other round.
+            policies.mark_unchanged();
+            attachments.mark_unchanged();
+            members.mark_unchanged();
+            networks.mark_unchanged();
             let this = Arc::clone(self);
             let work = tokio::task::spawn_blocking(move || {
                 let (done, any) = this.update_all();
@@ -52,7 +57,8 @@ impl Guards {
                     (false, None)
                 }
             };
-            let pause = begun.elapsed().min(LONGEST) * 2;
+            let ended = Instant::now();
+            let rested = ended + ended.duration_since(begun).min(LONGEST) * 2;
             let wait = match (done, next) {
                 (false, _) => Some(RETRY),
                 (true, next) => {
@@ -79,8 +85,9 @@ impl Guards {
             if is_change && changed.is_none() {
                 changed = Some(Instant::now());
             }
-            // Others have the processor, and the policies, at least twice as long.
-            tokio::time::sleep(pause.max(SETTLE)).await;
+            // Others have the processor, and the policies, twice as long as this had, or half a second.
+            let next = rested.max(Instant::now() + SETTLE);
+            tokio::time::sleep_until(next.into()).await;
         }
     }
 

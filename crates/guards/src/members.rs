@@ -41,12 +41,24 @@ impl Sources {
     }
 
     fn are(&self, other: &Self) -> bool {
-        let said = match (&self.said, &other.said) {
+        Arc::ptr_eq(&self.policies, &other.policies) && self.say_the_same(other)
+    }
+
+    /// Reports whether members beyond this node have the same workloads and addresses in both.
+    ///
+    /// Ten thousand take longer to collect than to compile for, and policies and namespaces change without them.
+    fn have_members_of(&self, other: &Self) -> bool {
+        let pods = Arc::ptr_eq(&self.policies, &other.policies)
+            || self.policies.pods == other.policies.pods;
+        pods && self.say_the_same(other)
+    }
+
+    fn say_the_same(&self, other: &Self) -> bool {
+        match (&self.said, &other.said) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (None, None) => true,
             _ => false,
-        };
-        Arc::ptr_eq(&self.policies, &other.policies) && said
+        }
     }
 }
 
@@ -126,7 +138,7 @@ impl Members {
 
     /// Collects the members of a network: these of this node, and those of others.
     ///
-    /// What `before` knows of others is not collected again while it is current.
+    /// Those of others that `before` has are not collected again while nothing is said otherwise.
     pub(crate) fn world(
         &mut self,
         inputs: &Inputs,
@@ -136,26 +148,24 @@ impl Members {
     ) -> Here {
         let sources = Sources::of(inputs, facts.id);
         let (ports, mut members): (Vec<u16>, Vec<Member>) = local.into_iter().unzip();
+        let mut before = before.filter(|before| before.sources.have_members_of(&sources));
+        match &mut before {
+            Some(before) => members.extend(before.world.members.drain(before.ports.len()..)),
+            None if facts.by_node => members.extend(self.routed(inputs, &sources, facts)),
+            None => members.extend(self.far(inputs, &sources)),
+        }
         let before = before.filter(|before| before.sources.are(&sources));
-        let (mut namespaces, nodes) = match before {
-            Some(mut before) => {
-                let far = before.world.members.drain(before.ports.len()..);
-                members.extend(far);
-                (before.world.namespaces, before.world.nodes)
-            }
-            None => {
-                match facts.by_node {
-                    true => members.extend(self.routed(inputs, &sources, facts)),
-                    false => members.extend(self.far(inputs, &sources)),
-                }
+        let (mut namespaces, nodes) = before.map_or_else(
+            || {
                 let policies = &sources.policies;
                 let nodes = policies.nodes.iter().map(|node| Node {
                     labels: node.labels.clone(),
                     addresses: node.addresses.clone(),
                 });
                 (policies.namespaces.clone(), nodes.collect())
-            }
-        };
+            },
+            |before| (before.world.namespaces, before.world.nodes),
+        );
         if facts.by_node {
             leave_out(&mut members, ports.len());
         }
