@@ -21,6 +21,34 @@ pub(super) struct Way<'a> {
     pub(super) b: &'a Side,
 }
 
+/// A figure: its name, its unit, the traffic, and how long that is sent, ms.
+type Figure = (&'static str, &'static str, Better, Mode, u64);
+
+/// The figures of a packet.
+const FIGURES: [Figure; 3] = [
+    (
+        "UDP 64 B, 1 CPU",
+        "ns/packet",
+        Better::Less,
+        Mode::UdpOneCpu,
+        400,
+    ),
+    (
+        "UDP round trip, 1 CPU",
+        "us",
+        Better::Less,
+        Mode::UdpTrip,
+        300,
+    ),
+    (
+        "UDP 64 B, 2 CPUs",
+        "kpps",
+        Better::More,
+        Mode::UdpTwoCpus,
+        500,
+    ),
+];
+
 /// Measures all ways in alternating rounds; `suffix` is appended to the names.
 ///
 /// # Errors
@@ -35,41 +63,44 @@ pub(super) fn measure(
     let rounds = bench.rounds(11);
     bench.progress.expect(rounds);
     for round in 0..rounds {
-        for (what, unit, better, mode, time) in [
-            (
-                "UDP 64 B, 1 CPU",
-                "ns/packet",
-                Better::Less,
-                Mode::UdpOneCpu,
-                400,
-            ),
-            (
-                "UDP round trip, 1 CPU",
-                "us",
-                Better::Less,
-                Mode::UdpTrip,
-                300,
-            ),
-            (
-                "UDP 64 B, 2 CPUs",
-                "kpps",
-                Better::More,
-                Mode::UdpTwoCpus,
-                500,
-            ),
-        ] {
+        for figure in FIGURES {
             for turn in 0..ways.len() {
-                let Way { who, a, b } = ways[(turn + round) % ways.len()];
-                let time = Duration::from_millis(bench.size(time, time / 4));
-                let answer = order::run(mode, a, b, time)?;
-                if answer.received == 0 {
-                    bail!("{who}: nothing arrived");
-                }
-                case.measure("", &format!("{what}{suffix}"), unit, better)
-                    .put(who, round, answer.value);
+                let way = ways[(turn + round) % ways.len()];
+                put(bench, case, (round, suffix), way, figure)?;
             }
         }
         bench.progress.step();
     }
+    Ok(())
+}
+
+/// Measures all of one way, in a round.
+///
+/// # Errors
+/// As [`measure`].
+pub(super) fn measure_one(
+    bench: &Bench<'_>,
+    case: &mut Case,
+    round: usize,
+    way: Way<'_>,
+) -> Result<()> {
+    let mut figures = FIGURES.into_iter();
+    figures.try_for_each(|figure| put(bench, case, (round, ""), way, figure))
+}
+
+fn put(
+    bench: &Bench<'_>,
+    case: &mut Case,
+    (round, suffix): (usize, &str),
+    Way { who, a, b }: Way<'_>,
+    (what, unit, better, mode, time): Figure,
+) -> Result<()> {
+    let time = Duration::from_millis(bench.size(time, time / 4));
+    let answer = order::run(mode, a, b, time)?;
+    if answer.received == 0 {
+        bail!("{who}: nothing arrived");
+    }
+    case.measure("", &format!("{what}{suffix}"), unit, better)
+        .put(who, round, answer.value);
     Ok(())
 }

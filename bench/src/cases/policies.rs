@@ -2,14 +2,16 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use testbed::{Network, Node, Setup};
 
 use super::packets::{self, Way};
-use super::{Bench, Known, ROUNDS, Run, names, wait_promoted};
+use super::{Bench, Known, Run, names, wait_promoted};
+use crate::interrupt;
 use crate::peers::podnet_plugin;
 use crate::report::{Better, Case};
 use crate::sandbox::{Sandbox, Side};
@@ -23,7 +25,8 @@ pub(super) const CASE: Known = Known {
     about: "Two pods of an L3 network on a node: without any policy, with 1, 100 and 1,000 policies that \
             select both of them in both directions, and without a policy of podnet but with rules of nftables in \
             both pods, of the shape that multi-networkpolicy-nftables documents: established connections first, \
-            then a chain for each policy, then a drop. UDP one way is never established there. Connections are \
+            then a chain for each policy, then a drop. The rules are exchanged on the same two pods, in another order \
+            each round, and rest before they are measured. UDP one way is never established in nftables. Connections are \
             opened, a byte goes each way, and they are closed, by one thread.",
     run: Run::Alone(run),
 };
@@ -50,22 +53,40 @@ const GROUNDS: [(&str, Rules); 7] = [
     ("nftables, 100", Rules::Nftables(100)),
 ];
 
-/// A node, with its pods.
+/// Marker of the first ground with policies, a UDP port that these let pass; of others those after it.
+const MARKERS: u16 = 100;
+/// A UDP port that no policy lets pass.
+const CLOSED: u16 = 99;
+/// The first port of those that all policies let pass.
+const OPEN: u16 = 1024;
+/// How long an exchange may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a datagram may take.
+const ARRIVAL: Duration = Duration::from_millis(10);
+/// Answers in a row that tell of rules in force.
+const ROW: usize = 3;
+/// Time after an exchange in which the agent and the kernel remove what was there before.
+const REST: Duration = Duration::from_millis(1500);
+
+/// A node with two pods, at which rules are exchanged.
 struct Ground {
-    who: &'static str,
     sides: [Side; 2],
-    _pods: [Sandbox; 2],
-    _node: Node,
+    pods: [Sandbox; 2],
+    node: Node,
+    /// The number of the rules that are there.
+    now: usize,
 }
 
 /// Policies that each allow a port of their own, in both directions.
 ///
-/// The last one allows all of UDP and TCP.
-fn policies(count: usize) -> String {
+/// The last one allows all that is measured, and the marker.
+fn policies(count: usize, marker: u16) -> String {
     let mut text = String::new();
     for number in 0..count {
         let ports = match number + 1 == count {
-            true => "{protocol: UDP}, {protocol: TCP}".to_owned(),
+            true => format!(
+                "{{protocol: UDP, port: {OPEN}, endPort: 65535}}, {{protocol: UDP, port: {marker}}}, {{protocol: TCP}}"
+            ),
             false => format!("{{protocol: TCP, port: {}}}", 10_000 + number % 200),
         };
         let rule =
@@ -128,69 +149,140 @@ fn load(pod: &Sandbox, rules: &str) -> Result<()> {
 }
 
 impl Ground {
-    fn start(bench: &Bench<'_>, place: usize, who: &'static str, rules: Rules) -> Result<Self> {
-        let mut setup = Setup::empty().network(&Network::l3(NETWORK, &["10.20.0.0/24"]));
-        if let Rules::Podnet(count) = rules {
-            setup = setup.file("policies.yaml", &policies(count));
-        }
-        let node = Node::start(setup);
-        let plugin = podnet_plugin(who, &node, NETWORK);
+    fn start(bench: &Bench<'_>) -> Result<Self> {
+        let node = Node::start(Setup::empty().network(&Network::l3(NETWORK, &["10.20.0.0/24"])));
+        let plugin = podnet_plugin("podnet", &node, NETWORK);
         let side = |end: &str| -> Result<(Side, Sandbox)> {
-            let pod = Sandbox::create(bench.dir, &format!("policies-{place}-{end}"))?;
+            let pod = Sandbox::create(bench.dir, &format!("policies-{end}"))?;
             let (_, result) = plugin.call("ADD", Some(&pod))?;
-            if let Rules::Nftables(count) = rules {
-                load(&pod, &ruleset(count))?;
-            }
             Ok((Side::of_result(&pod, &result)?, pod))
         };
         let ((a, first), (b, second)) = (side("a")?, side("b")?);
         wait_promoted(&node)?;
         Ok(Self {
-            who,
             sides: [a, b],
-            _pods: [first, second],
-            _node: node,
+            pods: [first, second],
+            node,
+            now: 0,
         })
+    }
+
+    /// Exchanges the rules, and waits until those of this number are in force.
+    fn exchange(&mut self, bench: &Bench<'_>, number: usize) -> Result<()> {
+        if self.now == number {
+            return Ok(());
+        }
+        let (_, rules) = GROUNDS[number];
+        if matches!(GROUNDS[self.now].1, Rules::Nftables(_)) {
+            self.pods
+                .iter()
+                .try_for_each(|pod| load(pod, "flush ruleset\n"))?;
+        }
+        let marker = MARKERS + u16::try_from(number)?;
+        let text = match rules {
+            Rules::Podnet(count) => policies(count, marker),
+            Rules::None | Rules::Nftables(_) => String::new(),
+        };
+        self.node.write_manifest("policies.yaml", &text);
+        let closed = matches!(rules, Rules::Podnet(_));
+        let begun = Instant::now();
+        let mut row = 0;
+        while row < ROW {
+            interrupt::check()?;
+            // The marker comes last: one that arrives has not let the other be late.
+            let is_closed = !self.arrives(CLOSED)?;
+            let obeys = self.arrives(marker)? && is_closed == closed;
+            row = if obeys { row + 1 } else { 0 };
+            if begun.elapsed() > PATIENCE {
+                bail!(
+                    "the rules of {} are not in force after {PATIENCE:?}",
+                    GROUNDS[number].0
+                );
+            }
+        }
+        if let Rules::Nftables(count) = rules {
+            self.pods
+                .iter()
+                .try_for_each(|pod| load(pod, &ruleset(count)))?;
+        }
+        self.now = number;
+        std::thread::sleep(bench.size(REST, REST / 10));
+        Ok(())
+    }
+
+    /// True when a datagram to this port arrives.
+    fn arrives(&self, port: u16) -> Result<bool> {
+        let [a, b] = &self.sides;
+        let socket = |side: &Side, port: u16| -> Result<UdpSocket> {
+            let at = SocketAddr::new(side.ip, port);
+            Ok(side.netns.run_in(|| UdpSocket::bind(at))??)
+        };
+        let (here, there) = (socket(a, OPEN)?, socket(b, port)?);
+        there.set_read_timeout(Some(ARRIVAL))?;
+        here.send_to(b"probe", (b.ip, port))?;
+        Ok(there.recv(&mut [0; 8]).is_ok())
     }
 }
 
 fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
     case.subjects = names(&GROUNDS.map(|(who, _)| who));
     bench.progress.stage("setting up");
-    let mut grounds = Vec::new();
-    for (place, (who, rules)) in GROUNDS.into_iter().enumerate() {
-        grounds.push(Ground::start(bench, place, who, rules)?);
-    }
-    let ways: Vec<Way<'_>> = grounds
-        .iter()
-        .map(|ground| Way {
-            who: ground.who,
-            a: &ground.sides[0],
-            b: &ground.sides[1],
-        })
-        .collect();
-    packets::measure(bench, case, "", &ways)?;
-    connections(bench, case, &ways)
-}
-
-/// TCP: a stream, and connections.
-fn connections(bench: &Bench<'_>, case: &mut Case, ways: &[Way<'_>]) -> Result<()> {
-    bench.progress.stage("TCP");
-    let rounds = bench.rounds(ROUNDS);
+    let mut ground = Ground::start(bench)?;
+    let [a, b] = ground.sides.clone();
+    let ways = GROUNDS.map(|(who, _)| Way { who, a: &a, b: &b });
+    bench.progress.stage("traffic");
+    let rounds = bench.rounds(11);
     bench.progress.expect(rounds);
     for round in 0..rounds {
-        for turn in 0..ways.len() {
-            let Way { who, a, b } = ways[(turn + round) % ways.len()];
-            let mut bulk = Bulk::new(a, b, Duration::from_secs(1));
-            bulk.cpus = [cpus()[0]; 2];
-            case.measure("", "TCP, 1 stream, 1 CPU", "Gbit/s", Better::More)
-                .put(who, round, bulk.run()?.rate / 1e9);
-            let time = Duration::from_millis(bench.size(400, 100));
-            let answer = order::run(Mode::Connect, a, b, time)?;
-            case.measure("", "TCP connections, 1 CPU", "per second", Better::More)
-                .put(who, round, answer.value);
+        for number in shuffled(GROUNDS.len(), round) {
+            ground.exchange(bench, number)?;
+            let way = ways[number];
+            packets::measure_one(bench, case, round, way)?;
+            connections(bench, case, round, way)?;
         }
         bench.progress.step();
     }
     Ok(())
+}
+
+/// The numbers below a prime count, each once, in an order that has another neighbour for each in each round.
+fn shuffled(count: usize, round: usize) -> impl Iterator<Item = usize> {
+    let step = 1 + round % (count - 1);
+    (0..count).map(move |turn| (round + turn * step) % count)
+}
+
+/// TCP: a stream, and connections.
+fn connections(
+    bench: &Bench<'_>,
+    case: &mut Case,
+    round: usize,
+    Way { who, a, b }: Way<'_>,
+) -> Result<()> {
+    let mut bulk = Bulk::new(a, b, Duration::from_secs(1));
+    bulk.cpus = [cpus()[0]; 2];
+    case.measure("", "TCP, 1 stream, 1 CPU", "Gbit/s", Better::More)
+        .put(who, round, bulk.run()?.rate / 1e9);
+    let time = Duration::from_millis(bench.size(400, 100));
+    let answer = order::run(Mode::Connect, a, b, time)?;
+    case.measure("", "TCP connections, 1 CPU", "per second", Better::More)
+        .put(who, round, answer.value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_round_has_all_grounds_in_another_order() {
+        let orders: Vec<Vec<usize>> = (0..6)
+            .map(|round| shuffled(GROUNDS.len(), round).collect())
+            .collect();
+        for (round, order) in orders.iter().enumerate() {
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, Vec::from_iter(0..GROUNDS.len()));
+            assert!(!orders[..round].contains(order));
+        }
+    }
 }
