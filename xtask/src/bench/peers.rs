@@ -14,8 +14,13 @@ use serde_json::Value;
 use crate::step::{capture, execute, say, succeeds};
 use crate::{install, interop, workspace};
 
-/// The load generator, the reference plugins, and the rule for connection tracking.
-const PACKAGES: [&str; 3] = ["iperf3", "containernetworking-plugins", "iptables"];
+/// The load generator, the reference plugins, and rules for connection tracking and policies.
+const PACKAGES: [&str; 4] = [
+    "iperf3",
+    "containernetworking-plugins",
+    "iptables",
+    "nftables",
+];
 /// Packages of Open vSwitch and its libraries that few systems have.
 ///
 /// They are unpacked, not installed: the package would start a switch on the machine.
