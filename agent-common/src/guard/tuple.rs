@@ -125,9 +125,9 @@ pub(super) const fn is_icmp(packet: &Packet) -> bool {
     }
 }
 
-/// True for messages of ICMP that ask, and have an identifier for it after the checksum.
+/// True for messages of ICMP that ask, with an identifier.
 ///
-/// They ask for an echo, the time, information, a mask or an interface (RFC 792, RFC 950, RFC 4443, RFC 8335).
+/// It comes after the checksum. They ask for an echo, the time, information, a mask or an interface (RFC 792, RFC 950, RFC 4443, RFC 8335).
 #[inline(always)]
 pub(super) const fn asks(protocol: u8, kind: u8) -> bool {
     match protocol {
@@ -147,7 +147,7 @@ pub(super) const fn answers(protocol: u8, kind: u8) -> bool {
     }
 }
 
-/// Returns the ports of source and destination that an identifier of ICMP stands for.
+/// Returns the ports of source and destination for an identifier of ICMP.
 ///
 /// The end that asks has the identifier as its port, the asked end the number after it. So pings of two ends to
 /// each other are two connections, whatever their identifiers, and a request is never the reply to another.

@@ -139,7 +139,7 @@ impl Copies {
         for facts in all {
             for read in facts.known().values() {
                 match read {
-                    Ok(policy) => world.policies.push(policy.clone()),
+                    Ok(policy) => world.policies.push(Arc::clone(policy)),
                     Err(error) => world.broken.push(error.clone()),
                 }
             }

@@ -53,7 +53,9 @@ const GROUNDS: [(&str, Rules); 7] = [
     ("nftables, 100", Rules::Nftables(100)),
 ];
 
-/// Marker of the first ground with policies, a UDP port that these let pass; of others those after it.
+/// UDP port that the policies of the first ground let pass, and no others.
+///
+/// Those of the next ones come after it.
 const MARKERS: u16 = 100;
 /// A UDP port that no policy lets pass.
 const CLOSED: u16 = 99;
@@ -65,7 +67,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ARRIVAL: Duration = Duration::from_millis(10);
 /// Answers in a row that tell of rules in force.
 const ROW: usize = 3;
-/// Time after an exchange in which the agent and the kernel remove what was there before.
+/// Time in which agent and kernel remove what was there before an exchange.
 const REST: Duration = Duration::from_millis(1500);
 
 /// A node with two pods, at which rules are exchanged.
@@ -245,7 +247,9 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// The numbers below a prime count, each once, in an order that has another neighbour for each in each round.
+/// Returns the numbers below a prime count, each once.
+///
+/// Each has another neighbour in each round.
 fn shuffled(count: usize, round: usize) -> impl Iterator<Item = usize> {
     let step = 1 + round % (count - 1);
     (0..count).map(move |turn| (round + turn * step) % count)

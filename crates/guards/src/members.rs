@@ -44,7 +44,7 @@ impl Sources {
         Arc::ptr_eq(&self.policies, &other.policies) && self.say_the_same(other)
     }
 
-    /// Reports whether members beyond this node have the same workloads and addresses in both.
+    /// Reports whether both have the same members beyond this node.
     ///
     /// Ten thousand take longer to collect than to compile for, and policies and namespaces change without them.
     fn have_members_of(&self, other: &Self) -> bool {

@@ -33,7 +33,7 @@ struct File {
 }
 
 impl Manifests {
-    /// Those of a directory, of which nothing is read yet.
+    /// Takes a directory, of which nothing is read yet.
     pub fn of(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -46,7 +46,7 @@ impl Manifests {
         &self.directory
     }
 
-    /// Reads every `*.yaml`, `*.yml` and `*.json` file of the directory, ordered by name.
+    /// Reads every `*.yaml`, `*.yml` and `*.json` file, ordered by name.
     ///
     /// # Errors
     /// When the directory cannot be listed; a broken file is reported in [`World::broken`], what is wrong with a

@@ -10,7 +10,7 @@ use super::scene::{app, attach, becomes, policy, setup};
 /// ICMP in IPv4.
 const ICMP: u8 = 1;
 
-/// The frames of echo requests with a payload, of both families; all have the same identifier.
+/// Frames of echo requests of both families, with one identifier.
 fn echoes(from: &Port, to: &Port, payload: &[u8]) -> [Vec<u8>; 2] {
     let four = Ipv4::new(from.v4(), to.v4(), ICMP).packet(&icmp_echo(payload));
     let six = echo6(from.v6(), to.v6(), payload);

@@ -103,7 +103,7 @@ pub(crate) fn answers(a: &Port, b: &Port, number: u16) {
     }
 }
 
-/// Asserts that datagrams are dropped for this reason and not received, over both families.
+/// Asserts that datagrams of both families are dropped for this reason.
 ///
 /// They are sent until one is, as addresses and members of another node may not be known yet.
 #[track_caller]

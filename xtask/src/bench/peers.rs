@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::step::{capture, execute, say, succeeds};
 use crate::{install, interop, workspace};
 
-/// The load generator, the reference plugins, and rules for connection tracking and policies.
+/// The load generator, the reference plugins, and tools for rules.
 const PACKAGES: [&str; 4] = [
     "iperf3",
     "containernetworking-plugins",

@@ -27,7 +27,7 @@ fn a_ping_needs_a_rule_without_ports_and_its_reply_none_a_np_28() {
     assert_eq!(world.send(B, A, &echo(B, A, 0, 6)), denied);
 }
 
-/// The reply to an echo has another type (RFC 792): a request is none, whatever its identifier.
+/// A reply has another type (RFC 792): a request is none, whatever its identifier.
 #[test]
 fn an_echo_request_is_no_part_of_the_other_end_s_ping() {
     for asked in [0, 1, 5, 0x7fff, 0x8000, 0xfffe, 0xffff] {
