@@ -127,7 +127,8 @@ pub(super) const fn is_icmp(packet: &Packet) -> bool {
 
 /// True for messages of ICMP that ask, with an identifier.
 ///
-/// It comes after the checksum. They ask for an echo, the time, information, a mask or an interface (RFC 792, RFC 950, RFC 4443, RFC 8335).
+/// It comes after the checksum. They ask for an echo, the time, information, a mask or an interface
+/// (RFC 792, RFC 950, RFC 4443, RFC 8335).
 #[inline(always)]
 pub(super) const fn asks(protocol: u8, kind: u8) -> bool {
     match protocol {

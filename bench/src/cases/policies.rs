@@ -249,7 +249,7 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
 
 /// Returns the numbers below a prime count, each once.
 ///
-/// Each has another neighbour in each round.
+/// Each has another neighbour in each of `count - 1` rounds in a row.
 fn shuffled(count: usize, round: usize) -> impl Iterator<Item = usize> {
     let step = 1 + round % (count - 1);
     (0..count).map(move |turn| (round + turn * step) % count)

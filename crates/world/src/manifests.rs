@@ -126,8 +126,9 @@ impl File {
     ///
     /// Without its policies what they deny would be open.
     fn unreadable(self, name: &str, error: &io::Error) -> Self {
-        let is_known = !self.objects.is_empty() || !self.policies.is_empty();
-        let kept = if is_known {
+        let objects = self.objects.len() + self.definitions.len();
+        let for_policies = self.policies.len() + self.namespaces.len();
+        let kept = if objects + for_policies > 0 {
             "what it said before stays: "
         } else {
             ""
@@ -184,25 +185,29 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_any_more_keeps_its_policies_and_is_told() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("a.yaml");
-        let mut manifests = Manifests::of(directory.path());
-        fs::write(&file, policy("a", "blue")).unwrap();
-        let (_, before) = manifests.read().unwrap();
-        // Not UTF-8.
-        fs::write(&file, [0xff]).unwrap();
-        for _ in 0..2 {
+    fn a_file_that_cannot_be_read_any_more_keeps_its_objects_and_is_told() {
+        let space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n";
+        for text in [&policy("a", "blue"), space] {
+            let directory = tempfile::tempdir().unwrap();
+            let file = directory.path().join("a.yaml");
+            let mut manifests = Manifests::of(directory.path());
+            fs::write(&file, text).unwrap();
+            let (_, before) = manifests.read().unwrap();
+            assert_ne!(before, PolicyWorld::default());
+            // Not UTF-8.
+            fs::write(&file, [0xff]).unwrap();
+            for _ in 0..2 {
+                let (world, after) = manifests.read().unwrap();
+                assert_eq!(after, before);
+                let [told] = &*world.broken else {
+                    panic!("{:?}", world.broken)
+                };
+                assert!(told.contains("a.yaml: what it said before stays"), "{told}");
+            }
+            fs::write(&file, "").unwrap();
             let (world, after) = manifests.read().unwrap();
-            assert_eq!(after, before);
-            let [told] = &*world.broken else {
-                panic!("{:?}", world.broken)
-            };
-            assert!(told.contains("a.yaml"), "{told}");
+            assert_eq!((world.broken.len(), after), (0, PolicyWorld::default()));
         }
-        fs::write(&file, "").unwrap();
-        let (world, after) = manifests.read().unwrap();
-        assert_eq!((world.broken.len(), after.policies.len()), (0, 0));
     }
 
     #[test]
