@@ -44,12 +44,17 @@ impl Known {
     }
 
     /// Returns all networks; reads the maps if they are not known.
+    ///
+    /// Addresses of interfaces that are no port, as an interrupted change leaves, are removed: a
+    /// later change would not know of them.
     pub(super) fn networks(
         &mut self,
-        maps: &impl Maps,
+        maps: &mut impl Maps,
     ) -> Result<&BTreeMap<u32, Layers>, DatapathError> {
         if self.0.is_none() {
-            self.0 = Some(by_network(maps.dump()?));
+            let (networks, strays) = by_network(maps.dump()?);
+            maps.apply(&strays, &Entries::default())?;
+            self.0 = Some(networks);
         }
         Ok(self.0.get_or_insert_default())
     }

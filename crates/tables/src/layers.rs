@@ -184,8 +184,9 @@ fn differing<K: Ord + Copy, V: PartialEq>(one: &BTreeMap<K, V>, two: &BTreeMap<K
 
 /// Splits the content of the maps by network.
 ///
-/// Addresses of interfaces that are no port go to network 0, which has none, and so are removed.
-pub(super) fn by_network(all: Entries) -> BTreeMap<u32, Layers> {
+/// Returns the addresses of interfaces that are no port by themselves.
+pub(super) fn by_network(all: Entries) -> (BTreeMap<u32, Layers>, Entries) {
+    let mut strays = Entries::default();
     let mut networks: BTreeMap<u32, [Entries; 2]> = BTreeMap::new();
     let owner: BTreeMap<u32, u32> = all
         .ports
@@ -201,8 +202,11 @@ pub(super) fn by_network(all: Entries) -> BTreeMap<u32, Layers> {
         });
     }
     for (key, value) in all.port_addresses {
-        let network = owner.get(&key.ifindex).copied().unwrap_or(0);
-        of(network, false, &mut |it| {
+        let Some(network) = owner.get(&key.ifindex) else {
+            strays.port_addresses.insert(key, value);
+            continue;
+        };
+        of(*network, false, &mut |it| {
             it.port_addresses.insert(key, value);
         });
     }
@@ -250,7 +254,7 @@ pub(super) fn by_network(all: Entries) -> BTreeMap<u32, Layers> {
         };
         (network, layers)
     });
-    layered.collect()
+    (layered.collect(), strays)
 }
 
 #[cfg(test)]

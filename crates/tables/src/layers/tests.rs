@@ -87,11 +87,12 @@ proptest! {
         let mut far = far;
         far.retain(|last, _| !own.contains_key(last));
         let written = Layers { own: entries(&own, 0), beyond: beyond(&far), basis: None };
-        let mut read = by_network(shown(&written));
+        let (mut read, strays) = by_network(shown(&written));
         let read = read.remove(&NETWORK).unwrap_or_default();
         prop_assert_eq!(&read.own, &written.own);
         prop_assert_eq!(&read.beyond.entries, &written.beyond.entries);
         prop_assert_eq!(&read.beyond.nodes, &far.into_values().collect());
+        prop_assert_eq!(strays, Entries::default());
     }
 }
 
