@@ -48,6 +48,14 @@ pub fn obey(order: &str) -> Result<Answer> {
     match order.mode {
         Mode::UdpTwoCpus => small::two_cpus(&udp()?, cpus, time),
         Mode::UdpOneCpu => small::one_cpu(&udp()?, cpus[0], time),
+        Mode::UdpUnanswered => {
+            let pair = udp_unanswered(&from, &Place::enter(&order.to)?)?;
+            small::one_cpu(&pair, cpus[0], time)
+        }
+        Mode::UdpInTurn => {
+            let ends = udp_in_turn(&from, &Place::enter(&order.to)?)?;
+            small::in_turn(&ends, cpus[0], time)
+        }
         Mode::UdpTrip => trip::udp(&udp()?, cpus[0], time),
         Mode::UdpTripTwoCpus => trip::udp_two_cpus(udp()?, cpus, time),
         Mode::TcpTrip => trip::tcp(tcp()?, cpus[0], time),
@@ -77,6 +85,13 @@ impl Place {
         })
     }
 
+    fn udp(&self) -> Result<UdpSocket> {
+        let socket = self.netns.run_in(|| UdpSocket::bind((self.ip, 0)))?;
+        let socket = socket.with_context(|| format!("a socket on {}", self.ip))?;
+        socket.set_read_timeout(Some(Duration::from_secs(2)))?;
+        Ok(socket)
+    }
+
     fn listen(&self) -> Result<TcpListener> {
         let listener = self.netns.run_in(|| TcpListener::bind((self.ip, 0)))?;
         listener.with_context(|| format!("listening on {}", self.ip))
@@ -93,15 +108,7 @@ impl Place {
 
 /// Two sockets that know each other: who begins and who answers.
 fn udp_pair(from: &Place, to: &Place) -> Result<(UdpSocket, UdpSocket)> {
-    let open = |place: &Place| -> Result<UdpSocket> {
-        let socket = place.netns.run_in(|| UdpSocket::bind((place.ip, 0)))?;
-        let socket = socket.with_context(|| format!("a socket on {}", place.ip))?;
-        socket.set_read_timeout(Some(Duration::from_secs(2)))?;
-        Ok(socket)
-    };
-    let (source, sink) = (open(from)?, open(to)?);
-    source.connect(sink.local_addr()?)?;
-    sink.connect(source.local_addr()?)?;
+    let (source, sink) = connected(from, to)?;
     // The neighbours learn of each other before the clock starts.
     for (a, b) in [(&source, &sink), (&sink, &source)] {
         a.send(&[0; PAYLOAD])?;
@@ -109,6 +116,42 @@ fn udp_pair(from: &Place, to: &Place) -> Result<(UdpSocket, UdpSocket)> {
             .context("the first datagram does not arrive")?;
     }
     Ok((source, sink))
+}
+
+/// The same, of which the second one has not sent anything.
+fn udp_unanswered(from: &Place, to: &Place) -> Result<(UdpSocket, UdpSocket)> {
+    // The neighbours know each other by other ports.
+    let others = udp_pair(from, to)?;
+    let pair = connected(from, to);
+    drop(others);
+    pair
+}
+
+/// Two UDP sockets that take nothing but what the other one sends.
+fn connected(from: &Place, to: &Place) -> Result<(UdpSocket, UdpSocket)> {
+    let (source, sink) = (from.udp()?, to.udp()?);
+    source.connect(sink.local_addr()?)?;
+    sink.connect(source.local_addr()?)?;
+    Ok((source, sink))
+}
+
+/// Opens UDP sockets, one for each datagram of a batch, and one for all.
+///
+/// It has answered each of them.
+fn udp_in_turn(from: &Place, to: &Place) -> Result<(Vec<UdpSocket>, UdpSocket)> {
+    let sink = to.udp()?;
+    let sources = (0..small::BATCH).map(|_| -> Result<UdpSocket> {
+        let source = from.udp()?;
+        source.connect(sink.local_addr()?)?;
+        source.send(&[0; PAYLOAD])?;
+        let (_, address) = sink.recv_from(&mut [0; PAYLOAD])?;
+        sink.send_to(&[0; PAYLOAD], address)?;
+        source
+            .recv(&mut [0; PAYLOAD])
+            .context("the first answer does not arrive")?;
+        Ok(source)
+    });
+    Ok((sources.collect::<Result<_>>()?, sink))
 }
 
 fn tcp_pair(from: &Place, to: &Place) -> Result<(TcpStream, TcpStream)> {

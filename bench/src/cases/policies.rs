@@ -26,7 +26,7 @@ pub(super) const CASE: Known = Known {
             select both of them in both directions, and without a policy of podnet but with rules of nftables in \
             both pods, of the shape that multi-networkpolicy-nftables documents: established connections first, \
             then a chain for each policy, then a drop. The rules are exchanged on the same two pods, in another order \
-            each round, and rest before they are measured. UDP one way is never established in nftables. Connections are \
+            each round, and rest before they are measured. Datagrams that were never answered are new to nftables each time. Connections are \
             opened, a byte goes each way, and they are closed, by one thread.",
     run: Run::Alone(run),
 };
@@ -240,6 +240,7 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
             ground.exchange(bench, number)?;
             let way = ways[number];
             packets::measure_one(bench, case, round, way)?;
+            kinds(bench, case, round, way)?;
             connections(bench, case, round, way)?;
         }
         bench.progress.step();
@@ -253,6 +254,27 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
 fn shuffled(count: usize, round: usize) -> impl Iterator<Item = usize> {
     let step = 1 + round % (count - 1);
     (0..count).map(move |turn| (round + turn * step) % count)
+}
+
+/// UDP by ways that policies and nftables look at in different ways.
+const KINDS: [(&str, Mode); 2] = [
+    ("UDP 64 B, never answered, 1 CPU", Mode::UdpUnanswered),
+    ("UDP 64 B, 32 connections in turn, 1 CPU", Mode::UdpInTurn),
+];
+
+fn kinds(
+    bench: &Bench<'_>,
+    case: &mut Case,
+    round: usize,
+    Way { who, a, b }: Way<'_>,
+) -> Result<()> {
+    let time = Duration::from_millis(bench.size(400, 100));
+    for (what, mode) in KINDS {
+        let answer = order::run(mode, a, b, time)?;
+        case.measure("", what, "ns/packet", Better::Less)
+            .put(who, round, answer.value);
+    }
+    Ok(())
 }
 
 /// TCP: a stream, and connections.

@@ -14,7 +14,7 @@ use super::{PAYLOAD, stay_on};
 use crate::traffic::order::Answer;
 
 /// Datagrams for one system call.
-const BATCH: usize = 32;
+pub(super) const BATCH: usize = 32;
 
 /// Sends on one processor, receives on another; returns thousands of datagrams/s.
 pub(super) fn two_cpus(
@@ -74,8 +74,35 @@ pub(super) fn one_cpu(
     cpu: usize,
     time: Duration,
 ) -> Result<Answer> {
+    let mut sender = Sender::new(PAYLOAD);
+    by_turns(sink, cpu, time, || sender.send(source))
+}
+
+/// Sends by each source in turn and receives, on one processor.
+///
+/// Returns nanoseconds for each datagram.
+pub(super) fn in_turn(
+    (sources, sink): &(Vec<UdpSocket>, UdpSocket),
+    cpu: usize,
+    time: Duration,
+) -> Result<Answer> {
+    by_turns(sink, cpu, time, || {
+        for source in sources {
+            source.send(&[0x5a; PAYLOAD])?;
+        }
+        Ok(u32::try_from(sources.len())?)
+    })
+}
+
+/// Measures datagrams that `send` sends by batches, and returns the number of.
+fn by_turns(
+    sink: &UdpSocket,
+    cpu: usize,
+    time: Duration,
+    mut send: impl FnMut() -> Result<u32>,
+) -> Result<Answer> {
     stay_on(cpu)?;
-    let (mut sender, mut receiver) = (Sender::new(PAYLOAD), Receiver::new());
+    let mut receiver = Receiver::new();
     let (mut count, mut all, mut lost) = (0_u32, 0_u64, 0_u64);
     let mut started = Instant::now();
     let (warm, end) = (started + time / 5, started + time);
@@ -83,7 +110,7 @@ pub(super) fn one_cpu(
         if count > 0 && Instant::now() < warm {
             (count, started) = (0, Instant::now());
         }
-        let mut open = sender.send(source)?;
+        let mut open = send()?;
         while open > 0 {
             let got = receiver.receive(sink, MsgFlags::MSG_WAITFORONE)?;
             if got == 0 {

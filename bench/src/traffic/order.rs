@@ -28,6 +28,10 @@ pub enum Mode {
     ///
     /// The time is from the one's `sendmmsg` to the other's `recvmmsg`.
     UdpOneCpu,
+    /// The same from a port to which nothing was ever sent back.
+    UdpUnanswered,
+    /// The same by many connections, one datagram each in turn.
+    UdpInTurn,
     /// One datagram there, one back, by one thread: microseconds for both.
     UdpTrip,
     /// The same with the other side on another processor, which has to be woken.
@@ -74,6 +78,8 @@ impl Mode {
     pub fn is_urgent(self) -> bool {
         match self {
             Self::UdpOneCpu
+            | Self::UdpUnanswered
+            | Self::UdpInTurn
             | Self::UdpTrip
             | Self::UdpTripTwoCpus
             | Self::TcpTrip
