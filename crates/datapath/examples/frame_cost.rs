@@ -11,7 +11,9 @@ use std::path::PathBuf;
 use std::{env, process};
 
 use agent_common::cases::{self, Case, World};
-use datapath::{Datapath, Entries, Options, PinDir, Trial, TrialResult, bpffs};
+use agent_common::guard::{AtomKey, CLASSES, Classes, Guard, ROW_WORDS, Row, RowKey, SetKey};
+use agent_common::port::PORT_GUARD;
+use datapath::{Datapath, Entries, GuardMaps, Options, PinDir, Trial, TrialResult, bpffs};
 use netdev::Netns;
 
 /// Frames on the way from pod to pod of one node.
@@ -21,6 +23,16 @@ const NAMES: [&str; 4] = [
     "UDP over IPv6, L3",
     "who has a neighbour's address",
 ];
+/// Sets of all guarded ports, which let everything pass between members.
+const SETS: Guard = Guard {
+    generation: 1,
+    egress: 1,
+    ingress: 1,
+    stamp: 1,
+    flags: 0,
+};
+const ATOM: u32 = 1;
+const ROW: u32 = 1;
 /// The interface that a test run's frames come in by.
 const LOOPBACK: u32 = 1;
 const ROUNDS: usize = 21;
@@ -34,6 +46,7 @@ const REDIRECT: u32 = 7;
 /// An object that is loaded, and its pins, which end with it.
 struct Loaded {
     datapath: Datapath,
+    guards: GuardMaps,
     pins: PinDir,
 }
 
@@ -54,12 +67,21 @@ impl Loaded {
             object: Some(object),
             ..Options::new(path)
         };
-        let datapath = Datapath::open(&options)?;
-        Ok(Self { datapath, pins })
+        let mut datapath = Datapath::open(&options)?;
+        let guards = datapath.guards()?;
+        datapath.serve_guards()?;
+        Ok(Self {
+            datapath,
+            guards,
+            pins,
+        })
     }
 
-    fn fill(&mut self, case: &Case) -> Result<(), Box<dyn Error>> {
-        let world = World::with_pod_at(case.sender, LOOPBACK);
+    fn fill(&mut self, case: &Case, guarded: bool) -> Result<(), Box<dyn Error>> {
+        let mut world = World::with_pod_at(case.sender, LOOPBACK);
+        if guarded {
+            self.guard(&mut world)?;
+        }
         let wanted = Entries {
             ports: world.ports,
             port_addresses: world.port_addresses,
@@ -70,6 +92,39 @@ impl Loaded {
         let tables = self.datapath.tables();
         let old = tables.dump()?;
         Ok(tables.apply(&old, &wanted)?)
+    }
+
+    fn guard(&mut self, world: &mut World) -> Result<(), Box<dyn Error>> {
+        let (guards, generation) = (&mut self.guards, SETS.generation);
+        let classes = Classes {
+            counts: [1, 1, 1, 0],
+            starts: [0; 3 * CLASSES],
+        };
+        guards.classes.insert(generation, classes)?;
+        let words = [u32::MAX; ROW_WORDS];
+        let row = RowKey {
+            generation,
+            row: ROW,
+        };
+        guards.rows.insert(row, Row { words })?;
+        let set = SetKey {
+            generation,
+            set: SETS.egress,
+            atom: ATOM,
+        };
+        guards.sets.insert(set, ROW)?;
+        for key in world.endpoints.keys() {
+            let atom = AtomKey {
+                generation,
+                ip: key.ip,
+            };
+            guards.atoms.insert(atom, ATOM)?;
+        }
+        for port in world.ports.values_mut() {
+            port.flags |= PORT_GUARD;
+            guards.guards.insert(port.port_id.into(), SETS)?;
+        }
+        Ok(())
     }
 
     /// Nanoseconds for one frame.
@@ -115,15 +170,14 @@ fn median(values: &mut [f64]) -> f64 {
 
 fn compare(sets: &mut [Loaded]) -> Result<(), Box<dyn Error>> {
     println!(
-        "{:<32}{:>10}{:>10}{:>8}",
+        "{:<40}{:>10}{:>10}{:>8}",
         "frame", "before", "after", "ratio"
     );
-    for case in cases::all() {
-        if !NAMES.contains(&case.name) {
-            continue;
-        }
+    let all = cases::all();
+    let cases = all.iter().filter(|case| NAMES.contains(&case.name));
+    for (case, guarded) in cases.flat_map(|case| [(case, false), (case, true)]) {
         for set in sets.iter_mut() {
-            set.fill(&case)?;
+            set.fill(case, guarded)?;
         }
         let (mut before, mut after, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..ROUNDS {
@@ -137,9 +191,10 @@ fn compare(sets: &mut [Loaded]) -> Result<(), Box<dyn Error>> {
             // Speed: above 1 the second object is faster.
             ratios.push(times[0] / times[1]);
         }
+        let judged = if guarded { ", judged" } else { "" };
         println!(
-            "{:<32}{:>7.1} ns{:>7.1} ns{:>8.3}",
-            case.name,
+            "{:<40}{:>7.1} ns{:>7.1} ns{:>8.3}",
+            format!("{}{judged}", case.name),
             median(&mut before),
             median(&mut after),
             median(&mut ratios)
