@@ -179,6 +179,14 @@ impl Ip16 {
         Self([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
     }
 
+    /// Sets it to another one, word by word.
+    ///
+    /// Compilers make a call of an assignment, which copies single bytes in a program.
+    #[inline(always)]
+    pub const fn set(&mut self, other: &Self) {
+        *self = Self::from_words(other.words());
+    }
+
     /// The first address of the prefix of this length, bits, that the address is in.
     #[inline(always)]
     pub const fn first_of(&self, length: u8) -> Self {

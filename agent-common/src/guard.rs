@@ -12,6 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::addr::Ip16;
 
+mod again;
 mod flow;
 mod fragment;
 mod judge;
@@ -22,13 +23,14 @@ mod switched;
 mod tables;
 mod tuple;
 
+pub use self::again::repeats;
 pub use self::flow::{
     DENIED, FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_HIGH_OPENED, FLOW_NODE,
-    FLOW_RESET, Flow, FlowKey, FlowWords, TICK_SHIFT, tick,
+    FLOW_RESET, Flow, FlowKey, FlowWords, TICK_SHIFT, tick, ticks_since,
 };
 pub use self::fragment::{Fragment, FragmentKey};
 pub use self::judge::{CLASSES, Classes, OTHERS, ROW_WORDS, Row, RowKey, SetKey, UNKNOWN_ATOM};
-pub use self::pass::{End, Passage, To, pass};
+pub use self::pass::{Clock, End, Passage, To, pass};
 pub use self::sides::{ARP_MAX, Origin, arrive, depart, from_node};
 pub use self::switched::{SECRET_SLOTS, SLOT_WORDS, Secret, Slot, Stamp, Sum};
 pub use self::tables::{BUDGETS, GuardTables, budget_of_address, take};
@@ -56,7 +58,7 @@ pub const GUARD_SWITCHED: u32 = 1 << 2;
     Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 pub struct Guard {
-    /// Tables of atoms and classes that the sets are of.
+    /// Tables of atoms and classes that the sets are of, from 1.
     pub generation: u32,
     /// Set for what the port sends; 0 for none.
     pub egress: u32,
@@ -71,6 +73,26 @@ pub struct Guard {
 }
 
 const _: () = assert!(size_of::<Guard>() == 20);
+
+impl Guard {
+    /// Makes it that of an end without sets.
+    ///
+    /// Without them nothing else is looked at, and so nothing else is written.
+    #[inline(always)]
+    pub(crate) const fn clear(&mut self) {
+        self.egress = 0;
+        self.ingress = 0;
+        self.flags = 0;
+    }
+
+    /// Reports whether it shows no more of sets than that they are there.
+    ///
+    /// That is enough for connections that were judged by them.
+    #[inline(always)]
+    pub const fn is_brief(&self) -> bool {
+        self.generation == 0 && self.egress | self.ingress != 0
+    }
+}
 
 /// Key of `ATOMS`: an address of a member or a node, in one generation.
 #[repr(C)]

@@ -95,6 +95,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         FLOWS "lru_hash" [FlowKey => FlowWords; map::MAX_FLOWS]
         FRAGMENTS "lru_hash" [FragmentKey => Fragment; map::MAX_FRAGMENTS]
         FLOW_BUDGETS "array" [u32 => u64; guard::BUDGETS]
+        STAMPS "array" [u32 => Stamp; map::MAX_PORTS]
         SWITCH_FLOWS "array" [u32 => Slot; map::MAX_SWITCH_FLOWS]
         SWITCH_STAMPS "array" [u32 => Stamp; map::MAX_PORTS]
         EVENTS "ringbuf" [() => (); map::EVENTS_BYTES]

@@ -72,8 +72,9 @@ fn forward(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
     if is_guarded(port, act, &scratch.to)
         && port.shaper == 0
         && let Some(number) = act.pack()
+        && let Err(reason) = guard_pod::judge(skb, port, (act, number), scratch)
     {
-        return refuse(guard_pod::judge(skb, number));
+        return refuse(reason);
     }
     carry_out(skb, port, act, scratch)
 }

@@ -58,7 +58,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     };
     let judged = match (maps::scratch(), maps::passage()) {
         (Some(scratch), Some(passage)) => {
-            let tables = GuardedTables::new(0);
+            let tables = GuardedTables::new(0, passage);
             guard::arrive(skb, (network, from), &to, scratch, &tables, passage)
         }
         _ => Err(DropReason::NoProgram),

@@ -3,22 +3,38 @@
 //! A frame comes here after it was decided what becomes of it.
 
 use agent_common::drop::DropReason;
-use agent_common::guard::{self, FlowWords, GUARD_SWITCHED};
+use agent_common::guard::{self, GUARD_SWITCHED};
 use agent_common::map::{JUMP_CARRY, JUMP_GUARD_POD, JUMP_PUBLISH};
-use agent_common::policy::Act;
+use agent_common::policy::{Act, Scratch};
+use agent_common::port::Port;
 
 use crate::maps::{self, GuardedTables};
 use crate::skb::Skb;
 use crate::verdict::{self, Verdict};
 
-/// Has a frame judged, of which the scratch of this CPU has the rest.
+/// Has a frame of this port judged, unless it passes as the one before.
 ///
-/// Returns only when the program that judges is missing.
+/// # Errors
+/// `NoProgram`: the program that judges is missing, else it does not return.
 #[inline(always)]
-pub(crate) fn judge(skb: &Skb<'_>, act: u32) -> DropReason {
-    skb.set_cursor([act, 0, 0]);
+pub(crate) fn judge(
+    skb: &Skb<'_>,
+    port: &Port,
+    (act, packed): (Act, u32),
+    scratch: &Scratch,
+) -> Result<(), DropReason> {
+    let Some(passage) = maps::passage() else {
+        return Err(DropReason::NoProgram);
+    };
+    let tables = GuardedTables::new(port.home, passage);
+    if guard::repeats(skb, port, act, scratch, &tables, passage) {
+        return Ok(());
+    }
+    // The next programs have no need to look it up.
+    passage.port = *port;
+    passage.act = packed;
     maps::jump(skb.ctx, JUMP_GUARD_POD);
-    DropReason::NoProgram
+    Err(DropReason::NoProgram)
 }
 
 #[inline(always)]
@@ -26,15 +42,10 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     let (Some(scratch), Some(passage)) = (maps::scratch(), maps::passage()) else {
         return verdict::drop(skb, None, DropReason::NoProgram);
     };
-    let Some(port) = maps::port(skb.ifindex()) else {
-        return verdict::drop(skb, None, DropReason::NoPort);
-    };
-    passage.port = *port;
-    [passage.act, ..] = skb.cursor();
-    passage.words = FlowWords::NONE;
+    passage.words.seen = 0;
     let reason = match Act::unpack(passage.act) {
         Some(act) => {
-            let tables = GuardedTables::new(port.home);
+            let tables = GuardedTables::new(passage.port.home, passage);
             guard::depart(skb, act, scratch, &tables, passage).err()
         }
         None => Some(DropReason::NoProgram),
@@ -46,7 +57,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         }
         maps::jump(skb.ctx, JUMP_CARRY);
     }
-    let port = Some((port.network, port.port_id));
+    let port = Some((passage.port.network, passage.port.port_id));
     verdict::drop(skb, port, reason.unwrap_or(DropReason::NoProgram))
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn judge(skb: &Skb<'_>) -> Verdict {
         return verdict::drop(skb, None, DropReason::NoPort);
     };
     passage.port = *port;
-    let tables = GuardedTables::new(port.home);
+    let tables = GuardedTables::new(port.home, passage);
     let origin = origin(skb, port);
     match guard::from_node(skb, origin, scratch, &tables, passage) {
         Ok(()) => Verdict::Pass,

@@ -95,49 +95,36 @@ impl FlowKey {
         reserved: [0; 3],
     };
 
-    /// Writes the key of a tuple, and returns whether its source is the higher end.
+    /// Writes the key of a tuple.
     #[inline(always)]
-    pub(super) fn write(&mut self, network: u32, tuple: &Tuple) -> bool {
-        let from_high = is_above(tuple);
+    pub(super) fn write(&mut self, network: u32, tuple: &Tuple, from_high: bool) {
+        let ((low, low_port), (high, high_port)) = tuple.in_order(from_high);
         self.network = network;
         self.protocol = tuple.protocol;
-        if from_high {
-            (self.low, self.low_port) = (tuple.destination, tuple.destination_port);
-            (self.high, self.high_port) = (tuple.source, tuple.source_port);
-        } else {
-            (self.low, self.low_port) = (tuple.source, tuple.source_port);
-            (self.high, self.high_port) = (tuple.destination, tuple.destination_port);
-        }
-        from_high
+        (self.low_port, self.high_port) = (low_port, high_port);
+        self.low.set(low);
+        self.high.set(high);
+    }
+
+    /// Reports whether it is the key of a tuple.
+    #[inline(always)]
+    pub(super) fn is_of(&self, network: u32, tuple: &Tuple, from_high: bool) -> bool {
+        let ((low, low_port), (high, high_port)) = tuple.in_order(from_high);
+        self.network == network
+            && self.protocol == tuple.protocol
+            && self.low_port == low_port
+            && self.high_port == high_port
+            && self.low.same(low)
+            && self.high.same(high)
     }
 
     /// The key of a tuple, and whether its source is the higher end.
     pub fn of(network: u32, tuple: &Tuple) -> (Self, bool) {
         let mut key = Self::EMPTY;
-        let from_high = key.write(network, tuple);
+        let from_high = tuple.is_from_high();
+        key.write(network, tuple, from_high);
         (key, from_high)
     }
-}
-
-/// Compares the ends by address, then by port.
-#[inline(always)]
-fn is_above(tuple: &Tuple) -> bool {
-    let (a, b) = (tuple.source.words(), tuple.destination.words());
-    let [a0, a1, a2, a3] = a;
-    let [b0, b1, b2, b3] = b;
-    if a0 != b0 {
-        return a0 > b0;
-    }
-    if a1 != b1 {
-        return a1 > b1;
-    }
-    if a2 != b2 {
-        return a2 > b2;
-    }
-    if a3 != b3 {
-        return a3 > b3;
-    }
-    tuple.source_port > tuple.destination_port
 }
 
 /// A connection, in `FLOWS`.
@@ -208,6 +195,14 @@ pub const fn tick(now_ns: u64) -> u32 {
     (now_ns >> TICK_SHIFT) as u32
 }
 
+/// The ticks from one to the other; less than 0 for one that is to come.
+///
+/// A CPU may be a tick behind another one.
+#[inline(always)]
+pub const fn ticks_since(seen: u32, now: u32) -> i32 {
+    now.wrapping_sub(seen).cast_signed()
+}
+
 impl Flow {
     /// Its words.
     #[inline(always)]
@@ -225,7 +220,7 @@ impl Flow {
     /// Words that stay are not written: two CPUs share the line.
     #[inline(always)]
     pub(super) fn note(&self, old: &FlowWords, flags: u32, now: u32) {
-        if old.seen != now {
+        if ticks_since(old.seen, now) > 0 {
             self.seen.set(now);
         }
         if old.flags != flags {
@@ -245,7 +240,7 @@ impl FlowWords {
     /// Reports whether the entry is one still.
     #[inline(always)]
     pub const fn is_alive(&self, protocol: u8, now: u32) -> bool {
-        now.wrapping_sub(self.seen) <= self.lifetime(protocol)
+        ticks_since(self.seen, now) <= self.lifetime(protocol).cast_signed()
     }
 
     #[inline(always)]
@@ -285,6 +280,27 @@ impl FlowWords {
     #[inline(always)]
     pub(super) const fn is_onward(&self, from_high: bool) -> bool {
         (self.flags & FLOW_HIGH_OPENED != 0) == from_high
+    }
+
+    /// Reports whether the entry of a packet lets another one pass as it is.
+    ///
+    /// Stamps are those of the sets that judge the packet, by this entry's direction. What opens or ends a connection
+    /// of TCP is the entry's to know, whatever was known of it before.
+    #[inline(always)]
+    pub(super) const fn repeats(
+        &self,
+        tuple: &Tuple,
+        from_high: bool,
+        (egress, ingress): (u32, u32),
+        now: u32,
+    ) -> bool {
+        // That of no connection has no time.
+        self.seen != 0
+            && self.seen == now
+            && self.egress == egress
+            && self.ingress == ingress
+            && tuple.tcp & (SYN | FIN | RST) == 0
+            && self.after(tuple, from_high) == self.flags
     }
 
     /// Returns the flags after a packet of the connection.

@@ -2,15 +2,16 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::flow::ticks_since;
 use super::tables::GuardTables;
 use super::tuple::{Tuple, is_icmp};
 use crate::addr::Ip16;
 use crate::drop::DropReason;
 use crate::packet::{Frame, IPPROTO_FRAGMENT, L3};
-use crate::policy::{Family, Packet};
+use crate::policy::{Family, Packet, Scratch};
 
 /// Ticks for which later fragments may follow the first.
-const LIFETIME: u32 = 28;
+const LIFETIME: i32 = 28;
 
 /// Key of a packet in fragments (RFC 791, RFC 8200 section 4.5).
 #[repr(C)]
@@ -91,11 +92,12 @@ const fn needs_first(tuple: &Tuple, packet: &Packet) -> bool {
 pub(super) fn ports<F: Frame + ?Sized, T: GuardTables>(
     frame: &F,
     network: u32,
-    packet: &Packet,
+    scratch: &Scratch,
     tables: &T,
     tuple: &mut Tuple,
     key: &mut FragmentKey,
 ) -> Result<(), DropReason> {
+    let packet = &scratch.packet;
     if packet.fragment && needs_first(tuple, packet) {
         key.network = network;
         key.source = packet.source;
@@ -104,13 +106,13 @@ pub(super) fn ports<F: Frame + ?Sized, T: GuardTables>(
         key.id = identification(frame, packet).ok_or(DropReason::PolicyFragment)?;
     }
     if !packet.later {
-        return tuple.read(frame, packet);
+        return tuple.read(frame, scratch);
     }
     if !needs_first(tuple, packet) {
         return Ok(());
     }
     let first = tables.fragment(key).ok_or(DropReason::PolicyFragment)?;
-    if tables.now().wrapping_sub(first.seen) > LIFETIME {
+    if ticks_since(first.seen, tables.now()) > LIFETIME {
         return Err(DropReason::PolicyFragment);
     }
     tuple.source_port = first.source_port;

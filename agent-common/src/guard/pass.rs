@@ -5,13 +5,23 @@ use super::flow::{DENIED, FLOW_DENIED, FLOW_NODE, FlowKey, FlowWords, opened};
 use super::fragment::{self, FragmentKey};
 use super::judge::allows;
 use super::tables::{GuardTables, budget_of_address, budget_of_port};
-use super::tuple::{ACK, RST, SYN, Tuple, answers, asks, is_exempt, is_icmp};
+use super::tuple::{RST, Tuple, answers, asks, is_exempt, is_icmp};
 use super::{GUARD_ADOPT, GUARD_NODE, related};
 use crate::addr::{Ip16, MacAddr};
 use crate::drop::DropReason;
 use crate::packet::{Frame, IPPROTO_TCP};
-use crate::policy::Packet;
+use crate::policy::Scratch;
 use crate::port::Port;
+
+/// The time of an engine that does not read its clock for each packet.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    /// The kernel's count of its timer ticks, when the clock was read.
+    pub jiffies: u64,
+    /// Nanoseconds of `CLOCK_MONOTONIC` then.
+    pub now_ns: u64,
+}
 
 /// Values of a packet that are kept where an engine has room.
 ///
@@ -19,6 +29,8 @@ use crate::port::Port;
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Passage {
+    /// The time, which stays from packet to packet.
+    pub clock: Clock,
     /// The port that sent it; the programs behind the first one have it from here.
     pub port: Port,
     /// Decision about the packet, by [`Act::pack`](crate::policy::Act::pack).
@@ -27,10 +39,19 @@ pub struct Passage {
     pub sender: Guard,
     /// Sets of the receiver, if it is a port of this node.
     pub receiver: Guard,
+    /// Id of the port that the sets of the sender are of.
+    pub sender_id: u16,
+    /// Id of the port that the sets of the receiver are of.
+    pub receiver_id: u16,
     /// Ends of the packet; those of the quoted one while an error is looked at.
     pub tuple: Tuple,
     /// Its connection.
     pub key: FlowKey,
+    /// Entry of that connection when this engine last let a packet of it pass.
+    ///
+    /// Without a time if there was none, or the kernel's timer has ticked since.
+    /// It stays from packet to packet, as the key does: the next one is of the same connection often.
+    pub last: FlowWords,
     /// Entry of the connection by which the packet was let pass.
     ///
     /// Without a time if it was not by one.
@@ -50,6 +71,10 @@ pub struct Passage {
 impl Passage {
     /// Of no packet.
     pub const EMPTY: Self = Self {
+        clock: Clock {
+            jiffies: 0,
+            now_ns: 0,
+        },
         port: Port {
             network: 0,
             flags: 0,
@@ -78,14 +103,62 @@ impl Passage {
             stamp: 0,
             flags: 0,
         },
+        sender_id: 0,
+        receiver_id: 0,
         tuple: Tuple::EMPTY,
         key: FlowKey::EMPTY,
+        last: FlowWords::NONE,
         words: FlowWords::NONE,
         by_node: 0,
         budget: 0,
         routed: 0,
         fragment: FragmentKey::EMPTY,
     };
+
+    /// Notes the kernel's count of timer ticks; true when it is another one.
+    ///
+    /// Then the clock is to be read again, and nothing is remembered of the packet before, either: other CPUs and the agent may have changed it.
+    #[inline(always)]
+    pub const fn has_ticked(&mut self, jiffies: u64) -> bool {
+        if self.clock.jiffies == jiffies {
+            return false;
+        }
+        self.clock.jiffies = jiffies;
+        self.last.seen = 0;
+        true
+    }
+
+    /// Looks up the sets of the sender, a port of this node.
+    #[inline(always)]
+    pub(super) fn take_sender<T: GuardTables>(&mut self, tables: &T, port_id: u16) {
+        self.sender_id = port_id;
+        self.sender = tables.guard(port_id);
+    }
+
+    /// Looks up the sets of the receiver, a port of this node.
+    #[inline(always)]
+    pub(super) fn take_receiver<T: GuardTables>(&mut self, tables: &T, port_id: u16) {
+        self.receiver_id = port_id;
+        self.receiver = tables.guard(port_id);
+    }
+
+    /// Notes the entry of the connection by which a packet is let pass.
+    #[inline(always)]
+    fn hold(&mut self, words: FlowWords) {
+        self.words = words;
+        self.last = words;
+    }
+
+    /// Has the sets of both ends whole.
+    #[inline(always)]
+    fn complete<T: GuardTables>(&mut self, tables: &T) {
+        if self.sender.is_brief() {
+            self.sender = tables.sets(self.sender_id);
+        }
+        if self.receiver.is_brief() {
+            self.receiver = tables.sets(self.receiver_id);
+        }
+    }
 }
 
 /// The sender of a packet, as its new connections are paid for.
@@ -110,7 +183,7 @@ pub enum To {
     Group,
 }
 
-/// Judges a packet by the sets in `passage`.
+/// Judges the packet in `scratch` by the sets in `passage`.
 ///
 /// # Errors
 /// `PolicyEgress`, `PolicyIngress`, `PolicyFragment`, `FlowLimit`, `Truncated`.
@@ -119,10 +192,11 @@ pub fn pass<F: Frame + ?Sized, T: GuardTables>(
     frame: &F,
     network: u32,
     (from, to): (End, To),
-    packet: &Packet,
+    scratch: &Scratch,
     tables: &T,
     passage: &mut Passage,
 ) -> Result<(), DropReason> {
+    let packet = &scratch.packet;
     let (sender, receiver) = (&passage.sender, &passage.receiver);
     if sender.egress | sender.ingress | receiver.egress | receiver.ingress == 0 {
         return Ok(());
@@ -137,13 +211,15 @@ pub fn pass<F: Frame + ?Sized, T: GuardTables>(
         End::Outside => (budget_of_address(network, &passage.tuple.source), 1),
     };
     let (tuple, fragment) = (&mut passage.tuple, &mut passage.fragment);
-    fragment::ports(frame, network, packet, tables, tuple, fragment)?;
+    fragment::ports(frame, network, scratch, tables, tuple, fragment)?;
     let (protocol, icmp) = (passage.tuple.protocol, passage.tuple.icmp);
     let answers = answers(protocol, icmp);
     // What is no question and no answer to one has nothing to tell its connection by.
     let mut alone = to == To::Group || is_icmp(packet) && !asks(protocol, icmp) && !answers;
     if related::is_error(packet, &passage.tuple) {
         let ends = (passage.routed != 0, &passage.sender, &passage.receiver);
+        // The key is that of another connection now.
+        passage.last.seen = 0;
         let (tuple, key) = (&mut passage.tuple, &mut passage.key);
         if related::is_related(frame, network, packet, ends, tables, tuple, key) {
             return Ok(());
@@ -167,12 +243,26 @@ fn follow<T: GuardTables>(
     tables: &T,
     passage: &mut Passage,
 ) -> Result<(), DropReason> {
-    let from_high = passage.key.write(network, &passage.tuple);
+    let from_high = passage.tuple.is_from_high();
     let now = tables.now();
     let tcp = passage.tuple.tcp;
     let is_tcp = passage.tuple.protocol == IPPROTO_TCP;
     // What opens a connection is judged whatever was there before.
-    let is_opening = is_tcp && tcp & (SYN | ACK) == SYN;
+    let is_opening = passage.tuple.is_opening();
+    let last = passage.last;
+    if !alone && passage.key.is_of(network, &passage.tuple, from_high) {
+        let by = stamps(
+            &passage.sender,
+            &passage.receiver,
+            last.is_onward(from_high),
+        );
+        if last.repeats(&passage.tuple, from_high, by, now) {
+            passage.words = last;
+            return Ok(());
+        }
+    }
+    passage.last.seen = 0;
+    passage.key.write(network, &passage.tuple, from_high);
     let found = if is_opening || alone {
         None
     } else {
@@ -189,20 +279,21 @@ fn follow<T: GuardTables>(
     let mut onward = true;
     if let Some((flow, words)) = found {
         onward = words.is_onward(from_high);
-        let (egress, ingress) = stamps(passage, onward);
+        let (egress, ingress) = stamps(&passage.sender, &passage.receiver, onward);
         let is_judged = words.egress == egress && words.ingress == ingress;
         if is_judged && words.flags & FLOW_DENIED == 0 {
             let flags = words.after(&passage.tuple, from_high);
             flow.note(&words, flags, now);
-            passage.words = FlowWords {
+            passage.hold(FlowWords {
                 seen: now,
                 flags,
                 egress,
                 ingress,
-            };
+            });
             return Ok(());
         }
     }
+    passage.complete(tables);
     // The middle of a connection may be of one that was there before the port's first policy.
     let flags = passage.sender.flags | passage.receiver.flags;
     let adopts = flags & GUARD_ADOPT != 0 && is_tcp && !is_opening && found.is_none() && !alone;
@@ -242,7 +333,7 @@ fn follow<T: GuardTables>(
             break;
         }
     }
-    let (egress, ingress) = stamps(passage, onward);
+    let (egress, ingress) = stamps(&passage.sender, &passage.receiver, onward);
     if let Some((flow, words)) = found {
         let flags = words.after(&passage.tuple, from_high);
         // One look at the verdict: of a second one the compiler makes a read of what a verifier has not seen written.
@@ -251,12 +342,12 @@ fn follow<T: GuardTables>(
                 let flags = flags & !FLOW_DENIED;
                 flow.stamp(egress, ingress);
                 flow.note(&words, flags, now);
-                passage.words = FlowWords {
+                passage.hold(FlowWords {
                     seen: now,
                     flags,
                     egress,
                     ingress,
-                };
+                });
                 Ok(())
             }
             // It stays denied in both directions until it is opened again.
@@ -280,8 +371,10 @@ fn follow<T: GuardTables>(
         egress,
         ingress,
     };
-    tables.open(&passage.key, &words);
-    passage.words = words;
+    // Without an entry the next packet is judged again.
+    if tables.open(&passage.key, &words) {
+        passage.hold(words);
+    }
     Ok(())
 }
 
@@ -289,16 +382,20 @@ fn follow<T: GuardTables>(
 ///
 /// `onward`: the packet's sender has opened it.
 #[inline(always)]
-const fn stamps(passage: &Passage, onward: bool) -> (u32, u32) {
-    let (opener, other) = if onward {
-        (&passage.sender, &passage.receiver)
+pub(super) const fn stamps(sender: &Guard, receiver: &Guard, onward: bool) -> (u32, u32) {
+    let of_sender = (
+        stamp_of(sender.egress, sender),
+        stamp_of(sender.ingress, sender),
+    );
+    let of_receiver = (
+        stamp_of(receiver.egress, receiver),
+        stamp_of(receiver.ingress, receiver),
+    );
+    if onward {
+        (of_sender.0, of_receiver.1)
     } else {
-        (&passage.receiver, &passage.sender)
-    };
-    (
-        stamp_of(opener.egress, opener),
-        stamp_of(other.ingress, other),
-    )
+        (of_receiver.0, of_sender.1)
+    }
 }
 
 /// Stamp of an end for one of its sets; 0 without.

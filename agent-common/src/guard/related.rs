@@ -58,7 +58,8 @@ pub(super) fn is_related<F: Frame + ?Sized, T: GuardTables>(
     if !from_router && !tuple.destination.same(&packet.source) {
         return false;
     }
-    let from_high = key.write(network, tuple);
+    let from_high = tuple.is_from_high();
+    key.write(network, tuple, from_high);
     let Some(flow) = tables.flow(key) else {
         return false;
     };

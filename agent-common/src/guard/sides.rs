@@ -42,12 +42,11 @@ pub fn depart<F: Frame + ?Sized, T: GuardTables>(
             return Ok(());
         }
     };
-    passage.sender = tables.guard(passage.port.port_id);
-    passage.receiver = if to == NO_PORT {
-        Guard::default()
-    } else {
-        tables.guard(number(to))
-    };
+    passage.take_sender(tables, passage.port.port_id);
+    passage.receiver.clear();
+    if to != NO_PORT {
+        passage.take_receiver(tables, number(to));
+    }
     let ether_type = u16::from_be_bytes(scratch.start.field::<12, 2>());
     if !is_ip(ether_type) {
         return other(frame, ether_type, &passage.sender, &passage.receiver);
@@ -68,9 +67,8 @@ pub fn depart<F: Frame + ?Sized, T: GuardTables>(
     } else {
         End::Port(passage.port.port_id)
     };
-    let packet = &scratch.packet;
     let network = passage.port.network;
-    pass(frame, network, (from, kind), packet, tables, passage)
+    pass(frame, network, (from, kind), scratch, tables, passage)
 }
 
 /// Judges a frame from elsewhere for a port of this node.
@@ -86,8 +84,8 @@ pub fn arrive<F: Frame + ?Sized, T: GuardTables>(
     tables: &T,
     passage: &mut Passage,
 ) -> Result<(), DropReason> {
-    passage.sender = Guard::default();
-    passage.receiver = tables.guard(to.port_id);
+    passage.sender.clear();
+    passage.take_receiver(tables, to.port_id);
     if passage.receiver.egress | passage.receiver.ingress == 0 {
         return Ok(());
     }
@@ -95,8 +93,7 @@ pub fn arrive<F: Frame + ?Sized, T: GuardTables>(
     if !is_ip(ether_type) {
         return other(frame, ether_type, &passage.sender, &passage.receiver);
     }
-    let packet = &scratch.packet;
-    pass(frame, network, (from, To::One), packet, tables, passage)
+    pass(frame, network, (from, To::One), scratch, tables, passage)
 }
 
 /// The place where the node's stack got a packet.
@@ -130,8 +127,8 @@ pub fn from_node<F: Frame + ?Sized, T: GuardTables>(
     passage: &mut Passage,
 ) -> Result<(), DropReason> {
     let network = passage.port.network;
-    passage.sender = Guard::default();
-    passage.receiver = tables.guard(passage.port.port_id);
+    passage.sender.clear();
+    passage.take_receiver(tables, passage.port.port_id);
     let is_open = passage.receiver.egress | passage.receiver.ingress == 0;
     let ether_type = match policy::read(frame, scratch) {
         Ok(ether_type) => ether_type,
@@ -168,7 +165,7 @@ pub fn from_node<F: Frame + ?Sized, T: GuardTables>(
                 Err(DropReason::SpoofedIp)
             };
         }
-        passage.sender = tables.guard(number(source));
+        passage.take_sender(tables, number(source));
     }
     // With another source, its own or that of a Service, the node sends it for the port still.
     let from = if came_by == NO_PORT {
@@ -176,18 +173,17 @@ pub fn from_node<F: Frame + ?Sized, T: GuardTables>(
     } else {
         End::Port(number(came_by))
     };
-    let packet = &scratch.packet;
-    pass(frame, network, (from, To::One), packet, tables, passage)
+    pass(frame, network, (from, To::One), scratch, tables, passage)
 }
 
 /// No port of this node.
 ///
 /// A number, as the compiler reads the payload of an `Option` where there is none, which no verifier accepts.
-const NO_PORT: u32 = u32::MAX;
+pub(super) const NO_PORT: u32 = u32::MAX;
 
 /// The port of an endpoint of this node, else [`NO_PORT`].
 #[inline(always)]
-const fn port_here(to: &Endpoint) -> u32 {
+pub(super) const fn port_here(to: &Endpoint) -> u32 {
     let elsewhere = ENDPOINT_REMOTE | ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE | ENDPOINT_WIRE;
     if to.flags & elsewhere == 0 {
         to.port_id as u32
@@ -199,12 +195,12 @@ const fn port_here(to: &Endpoint) -> u32 {
 /// The number of a port that is not [`NO_PORT`].
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "it was one of 16 bits")]
-const fn number(port: u32) -> u16 {
+pub(super) const fn number(port: u32) -> u16 {
     port as u16
 }
 
 #[inline(always)]
-const fn is_ip(ether_type: u16) -> bool {
+pub(super) const fn is_ip(ether_type: u16) -> bool {
     matches!(ether_type, ETH_P_IP | ETH_P_IPV6)
 }
 
@@ -235,7 +231,12 @@ fn other<F: Frame + ?Sized>(
 /// A policy that allows an address allows the port which has it, and no other that would take its packets. A frame
 /// for all may have the address of a group only.
 #[inline(always)]
-fn is_stray<T: GuardTables>(port: &Port, act: Act, scratch: &Scratch, tables: &T) -> bool {
+pub(super) fn is_stray<T: GuardTables>(
+    port: &Port,
+    act: Act,
+    scratch: &Scratch,
+    tables: &T,
+) -> bool {
     if port.flags & (PORT_L3 | PORT_ANY_IP | PORT_OUTSIDE) != 0 {
         return false;
     }

@@ -92,16 +92,18 @@ impl Secret<'_> {
     }
 }
 
-/// Sets of a port, as the switch needs them, in `SWITCH_STAMPS`.
+/// Sets of a port as far as judged connections need them, in `STAMPS`.
 ///
+/// Those of memif ports are in `SWITCH_STAMPS`, too.
 /// *Written by* the agent: [`Stamp::CHANGING`] before an entry of `GUARDS` changes, and what is so after it. *Read by* the
-/// switch. *Key*: the port's id. All zeroes are of a port that no policy selects.
+/// programs of guarded networks in the one map, and by the switch in the other. *Key*: the port's id. All zeroes are of a
+/// port that no policy selects.
 #[repr(C)]
 #[derive(
     Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 pub struct Stamp {
-    /// The stamp in the upper half; `STAMP_*` flags.
+    /// The stamp in the upper half; `STAMP_*` flags, and `GUARD_*` flags from bit 8.
     pub word: u64,
     /// Its complement: an entry of which a part is another one is none.
     pub complement: u64,
@@ -113,6 +115,8 @@ const STAMP_CHANGING: u64 = 1 << 3;
 const STAMP_KNOWN: u64 = 1 << 0;
 const STAMP_EGRESS: u64 = 1 << 1;
 const STAMP_INGRESS: u64 = 1 << 2;
+/// Place of the `GUARD_*` flags.
+const STAMP_FLAGS: u32 = 8;
 
 impl Stamp {
     /// Of a port whose sets change: its frames are the kernel's to judge.
@@ -129,7 +133,8 @@ impl Stamp {
 
     /// That of a port with these sets.
     pub const fn of(guard: &Guard) -> Self {
-        let mut word = (guard.stamp as u64) << 32 | STAMP_KNOWN;
+        let flags = ((guard.flags & 0xff) as u64) << STAMP_FLAGS;
+        let mut word = (guard.stamp as u64) << 32 | flags | STAMP_KNOWN;
         if guard.egress != 0 {
             word |= STAMP_EGRESS;
         }
@@ -142,8 +147,9 @@ impl Stamp {
         }
     }
 
-    /// The sets, of which only their stamp and the directions are known.
+    /// The sets, of which only their stamp, the flags and the directions are known.
     #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half of a word")]
     pub const fn guard(&self) -> Option<Guard> {
         if self.word & STAMP_KNOWN == 0 || self.complement != !self.word {
             return None;
@@ -153,7 +159,7 @@ impl Stamp {
             egress: (self.word & STAMP_EGRESS != 0) as u32,
             ingress: (self.word & STAMP_INGRESS != 0) as u32,
             stamp: (self.word >> 32) as u32,
-            flags: 0,
+            flags: (self.word as u32 >> STAMP_FLAGS) & 0xff,
         })
     }
 }

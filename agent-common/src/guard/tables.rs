@@ -50,7 +50,14 @@ pub const fn budget_of_address(network: u32, ip: &Ip16) -> u32 {
 /// Tables of guarded networks, in which the engine looks up by its own means.
 pub trait GuardTables: Tables {
     /// The sets of a port; all zeroes for a port without.
+    ///
+    /// An engine may show their stamp only ([`Guard::is_brief`]), where it finds that sooner.
     fn guard(&self, port_id: u16) -> Guard;
+    /// The sets of a port, whole.
+    #[inline(always)]
+    fn sets(&self, port_id: u16) -> Guard {
+        self.guard(port_id)
+    }
     /// The atom of a member or node with this address.
     fn atom_of_member(&self, generation: u32, ip: &Ip16) -> Option<u32>;
     /// The atom of an address that no member has, by longest prefix.
@@ -64,7 +71,9 @@ pub trait GuardTables: Tables {
     /// The entry of a connection.
     fn flow(&self, key: &FlowKey) -> Option<&Flow>;
     /// Keeps a new connection, in place of the entry that is there.
-    fn open(&self, key: &FlowKey, words: &FlowWords);
+    ///
+    /// False when there is no room.
+    fn open(&self, key: &FlowKey, words: &FlowWords) -> bool;
     /// Returns the record of a packet's first fragment.
     fn fragment(&self, key: &FragmentKey) -> Option<Fragment>;
     /// Keeps what a first fragment has.

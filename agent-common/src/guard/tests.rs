@@ -11,6 +11,7 @@ use crate::endpoint::Endpoint;
 use crate::policy::{self, Act, Scratch, Tables};
 use crate::port::{PORT_L3, Port};
 
+mod again;
 mod flows;
 mod groups;
 mod icmp;
@@ -46,6 +47,16 @@ struct World {
     stamp: u32,
     now: Cell<u32>,
     budget: Cell<u32>,
+    /// That of the last packet, as programs have it.
+    passage: Cell<Passage>,
+    /// Look-ups of connections.
+    looked: Cell<usize>,
+    /// There is no room for another connection.
+    full: Cell<bool>,
+    /// Ticks of the kernel's timer.
+    jiffies: Cell<u64>,
+    /// The last packet sent needed no judging.
+    repeated: Cell<bool>,
 }
 
 impl World {
@@ -58,6 +69,11 @@ impl World {
             stamp: 0,
             now: Cell::new(1000),
             budget: Cell::new(100),
+            passage: Cell::new(Passage::EMPTY),
+            looked: Cell::new(0),
+            full: Cell::new(false),
+            jiffies: Cell::new(1),
+            repeated: Cell::new(false),
         }
     }
 
@@ -87,18 +103,25 @@ impl World {
         let mut scratch = Scratch::EMPTY;
         policy::read(frame, &mut scratch).unwrap();
         scratch.to = endpoint(to);
-        let mut passage = Passage {
-            port: port(from),
-            ..Passage::EMPTY
-        };
-        let result = depart(frame, Act::Route, &scratch, self, &mut passage);
-        self.settle();
+        let mut passage = self.passage(port(from));
+        let act = Act::Route;
+        let mut first = passage;
+        let again = repeats(frame, &port(from), act, &scratch, self, &mut first);
+        let before = self.connections();
+        let result = depart(frame, act, &scratch, self, &mut passage);
+        if again {
+            // The program that judges would do nothing else.
+            assert_eq!(result, Ok(()));
+            assert!(self.opened.borrow().is_empty() && self.connections() == before);
+        }
+        self.repeated.set(again);
+        self.settle(passage);
         result
     }
 
     /// Takes a frame from another node.
     fn receive(&mut self, from: End, to: [u8; 4], frame: &[u8]) -> Result<(), DropReason> {
-        let (mut scratch, mut passage) = (Scratch::EMPTY, Passage::EMPTY);
+        let (mut scratch, mut passage) = (Scratch::EMPTY, self.passage.get());
         let to = endpoint(to);
         let result = arrive(
             frame,
@@ -108,19 +131,16 @@ impl World {
             self,
             &mut passage,
         );
-        self.settle();
+        self.settle(passage);
         result
     }
 
     /// Takes a frame from the node's stack for a pod.
     fn deliver(&mut self, origin: Origin, to: [u8; 4], frame: &[u8]) -> Result<(), DropReason> {
         let mut scratch = Scratch::EMPTY;
-        let mut passage = Passage {
-            port: port(to),
-            ..Passage::EMPTY
-        };
+        let mut passage = self.passage(port(to));
         let result = from_node(frame, origin, &mut scratch, self, &mut passage);
-        self.settle();
+        self.settle(passage);
         result
     }
 
@@ -128,22 +148,48 @@ impl World {
     fn hand_over(&mut self, from: [u8; 4], frame: &[u8]) -> Result<(), DropReason> {
         let mut scratch = Scratch::EMPTY;
         policy::read(frame, &mut scratch).unwrap();
-        let mut passage = Passage {
-            port: port(from),
-            ..Passage::EMPTY
-        };
+        let mut passage = self.passage(port(from));
         let result = depart(frame, Act::Node, &scratch, self, &mut passage);
-        self.settle();
+        self.settle(passage);
         result
     }
 
-    fn settle(&mut self) {
+    /// The passage of this processor, for a packet of a port.
+    fn passage(&self, port: Port) -> Passage {
+        let mut passage = self.passage.get();
+        passage.has_ticked(self.jiffies.get());
+        Passage { port, ..passage }
+    }
+
+    /// Every connection, with its words.
+    fn connections(&self) -> Vec<(FlowKey, FlowWords)> {
+        let mut all: Vec<_> = self
+            .flows
+            .iter()
+            .map(|(key, flow)| (*key, flow.words()))
+            .collect();
+        all.sort_unstable_by_key(|(key, _)| *key);
+        all
+    }
+
+    /// Has another processor's passage.
+    fn on_cpu<T>(&mut self, passage: &mut Passage, work: impl FnOnce(&mut Self) -> T) -> T {
+        let here = self.passage.replace(*passage);
+        let done = work(self);
+        *passage = self.passage.replace(here);
+        done
+    }
+
+    fn settle(&mut self, passage: Passage) {
+        self.passage.set(passage);
         for (key, words) in self.opened.take() {
             self.flows.insert(key, words.into());
         }
     }
 
     fn later(&self, ticks: u32) {
+        self.jiffies
+            .set(self.jiffies.get() + 300 * u64::from(ticks));
         self.now.set(self.now.get() + ticks);
     }
 }
@@ -198,7 +244,13 @@ impl Tables for World {
 }
 
 impl GuardTables for World {
+    /// As programs find it.
     fn guard(&self, port_id: u16) -> Guard {
+        let stamp = self.guards.get(&port_id).map(Stamp::of);
+        stamp.and_then(|it| it.guard()).unwrap_or_default()
+    }
+
+    fn sets(&self, port_id: u16) -> Guard {
         self.guards.get(&port_id).copied().unwrap_or_default()
     }
 
@@ -252,11 +304,15 @@ impl GuardTables for World {
     }
 
     fn flow(&self, key: &FlowKey) -> Option<&Flow> {
+        self.looked.set(self.looked.get() + 1);
         self.flows.get(key)
     }
 
-    fn open(&self, key: &FlowKey, words: &FlowWords) {
-        self.opened.borrow_mut().insert(*key, *words);
+    fn open(&self, key: &FlowKey, words: &FlowWords) -> bool {
+        if !self.full.get() {
+            self.opened.borrow_mut().insert(*key, *words);
+        }
+        !self.full.get()
     }
 
     fn fragment(&self, key: &FragmentKey) -> Option<Fragment> {

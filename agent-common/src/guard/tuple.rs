@@ -3,9 +3,10 @@
 use crate::addr::Ip16;
 use crate::drop::DropReason;
 use crate::packet::{
-    Frame, ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP, PORTS_LEN,
+    ETH_HLEN, Frame, ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP, IPV4_HLEN,
+    IPV6_HLEN, PORTS_LEN, START_MAX,
 };
-use crate::policy::{Family, Packet};
+use crate::policy::{Family, Packet, Scratch};
 
 /// SCTP, RFC 9260.
 pub(super) const IPPROTO_SCTP: u8 = 132;
@@ -20,6 +21,11 @@ pub(super) const SYN: u8 = 0x02;
 pub(super) const RST: u8 = 0x04;
 /// ACK flag of TCP.
 pub(super) const ACK: u8 = 0x10;
+
+/// Where the payload of IPv4 without options begins, bytes.
+const PAYLOAD_V4: usize = ETH_HLEN + IPV4_HLEN;
+/// Where the payload of IPv6 without extension headers begins, bytes.
+const PAYLOAD_V6: usize = ETH_HLEN + IPV6_HLEN;
 
 /// The longest neighbour discovery of a host, bytes.
 ///
@@ -64,14 +70,52 @@ impl Tuple {
     /// Takes the addresses of a packet, as yet without ports.
     #[inline(always)]
     pub(super) fn start(&mut self, packet: &Packet) {
-        self.source = packet.source;
-        self.destination = packet.destination;
+        self.source.set(&packet.source);
+        self.destination.set(&packet.destination);
         self.source_port = 0;
         self.destination_port = 0;
         self.protocol = packet.protocol;
         self.tcp = 0;
         self.icmp = 0;
         self.has_ports = has_ports(packet.protocol);
+    }
+
+    /// Reports whether the source is the higher end, by address, then by port.
+    #[inline(always)]
+    pub(super) fn is_from_high(&self) -> bool {
+        let [a0, a1, a2, a3] = self.source.words();
+        let [b0, b1, b2, b3] = self.destination.words();
+        if a0 != b0 {
+            return a0 > b0;
+        }
+        if a1 != b1 {
+            return a1 > b1;
+        }
+        if a2 != b2 {
+            return a2 > b2;
+        }
+        if a3 != b3 {
+            return a3 > b3;
+        }
+        self.source_port > self.destination_port
+    }
+
+    /// The lower end, then the higher one: address and port of each.
+    #[inline(always)]
+    pub(super) const fn in_order(&self, from_high: bool) -> ((&Ip16, u16), (&Ip16, u16)) {
+        let source = (&self.source, self.source_port);
+        let destination = (&self.destination, self.destination_port);
+        if from_high {
+            (destination, source)
+        } else {
+            (source, destination)
+        }
+    }
+
+    /// Reports whether it opens a connection of TCP.
+    #[inline(always)]
+    pub(super) const fn is_opening(&self) -> bool {
+        self.protocol == IPPROTO_TCP && self.tcp & (SYN | ACK) == SYN
     }
 
     /// Reads the ports of a whole packet or of a first fragment.
@@ -82,8 +126,9 @@ impl Tuple {
     pub(super) fn read<F: Frame + ?Sized>(
         &mut self,
         frame: &F,
-        packet: &Packet,
+        scratch: &Scratch,
     ) -> Result<(), DropReason> {
+        let (packet, start) = (&scratch.packet, &scratch.start);
         let short = if packet.fragment {
             DropReason::PolicyFragment
         } else {
@@ -91,11 +136,26 @@ impl Tuple {
         };
         let payload = packet.payload as usize;
         if self.has_ports {
-            let [s0, s1, d0, d1] = frame.load::<PORTS_LEN>(payload).ok_or(short)?;
+            // What was read with the headers is not read again.
+            let ports = match payload {
+                PAYLOAD_V4 if start.has::<{ PAYLOAD_V4 + PORTS_LEN }>() => {
+                    start.field::<PAYLOAD_V4, PORTS_LEN>()
+                }
+                PAYLOAD_V6 if start.has::<{ PAYLOAD_V6 + PORTS_LEN }>() => {
+                    start.field::<PAYLOAD_V6, PORTS_LEN>()
+                }
+                _ => frame.load::<PORTS_LEN>(payload).ok_or(short)?,
+            };
+            let [s0, s1, d0, d1] = ports;
             self.source_port = u16::from_be_bytes([s0, s1]);
             self.destination_port = u16::from_be_bytes([d0, d1]);
             if packet.protocol == IPPROTO_TCP {
-                let [flags] = frame.load::<1>(payload + TCP_FLAGS).ok_or(short)?;
+                let [flags] = match payload {
+                    PAYLOAD_V4 if start.has::<START_MAX>() => {
+                        start.field::<{ PAYLOAD_V4 + TCP_FLAGS }, 1>()
+                    }
+                    _ => frame.load::<1>(payload + TCP_FLAGS).ok_or(short)?,
+                };
                 self.tcp = flags;
             }
         } else if is_icmp(packet) {

@@ -80,6 +80,13 @@ impl GuardTables for LiveGuards<'_> {
     fn guard(&self, port_id: u16) -> Guard {
         let found = self
             .live
+            .look_at_guards(|maps| maps.guards.found(u32::from(port_id)));
+        found.unwrap_or_default()
+    }
+
+    fn sets(&self, port_id: u16) -> Guard {
+        let found = self
+            .live
             .look_at_guards(|maps| maps.guards.get(&u32::from(port_id)));
         found.unwrap_or_default()
     }
@@ -137,7 +144,9 @@ impl GuardTables for LiveGuards<'_> {
         Some(flow)
     }
 
-    fn open(&self, _: &FlowKey, _: &FlowWords) {}
+    fn open(&self, _: &FlowKey, _: &FlowWords) -> bool {
+        true
+    }
 
     /// Of no packet: none that is asked about comes in parts.
     fn fragment(&self, _: &FragmentKey) -> Option<Fragment> {
@@ -271,7 +280,7 @@ pub(super) fn depart(
         sender: (!is_outside).then_some(port.port_id),
         receiver: (to_member && is_here(&scratch.to)).then_some(scratch.to.port_id),
     };
-    way.end(guards, &scratch.packet, passage, (is_asked, verdict))
+    way.end(guards, &scratch, passage, (is_asked, verdict))
         .map(Some)
 }
 
@@ -310,7 +319,7 @@ pub(super) fn arrive(
         sender: None,
         receiver: is_here(to).then_some(to.port_id),
     };
-    way.end(guards, &scratch.packet, passage, (is_asked, verdict))
+    way.end(guards, &scratch, passage, (is_asked, verdict))
 }
 
 /// True for a port of this node.
@@ -323,10 +332,11 @@ impl Way<'_> {
     fn end(
         &self,
         guards: LiveGuards<'_>,
-        packet: &Packet,
+        scratch: &Scratch,
         passage: Passage,
         (is_asked, verdict): (bool, Result<(), DropReason>),
     ) -> Result<Judged, DatapathError> {
+        let packet = &scratch.packet;
         let kind = self.kind(packet);
         let tuple = if passage.tuple == Tuple::EMPTY {
             // No port was asked for.
@@ -338,8 +348,9 @@ impl Way<'_> {
         let mut found = guards.found.iter().filter_map(OnceCell::get);
         let connection =
             found.find(|(of, words, _)| *of == key && words.is_alive(of.protocol, guards.now));
+        let age = |words: &FlowWords| guard::ticks_since(words.seen, guards.now).max(0);
         let connection =
-            connection.map(|(key, words, _)| (*key, *words, guards.now.wrapping_sub(words.seen)));
+            connection.map(|(key, words, _)| (*key, *words, age(words).cast_unsigned()));
         let onward = connection
             .is_none_or(|(_, words, _)| (words.flags & FLOW_HIGH_OPENED != 0) == from_high);
         let mut ends = [
@@ -360,7 +371,7 @@ impl Way<'_> {
         for ((port, other), direction) in ends.into_iter().zip(directions) {
             if let Some(port) = port {
                 judged.push(self.judge(
-                    packet,
+                    scratch,
                     (port, other),
                     direction,
                     is_asked && kind == Kind::Judged,
@@ -414,13 +425,13 @@ impl Way<'_> {
     /// Judges one end by itself.
     fn judge(
         &self,
-        packet: &Packet,
+        scratch: &Scratch,
         (port, other): (u16, Ip16),
         direction: Direction,
         by_rules: bool,
     ) -> Result<JudgedEnd, DatapathError> {
         let guards = LiveGuards::new(self.tables, 0, true);
-        let guard = guards.guard(port);
+        let guard = guards.sets(port);
         let mut passage = Passage::EMPTY;
         let mut only = guard;
         let set = match direction {
@@ -441,7 +452,14 @@ impl Way<'_> {
         let is_judged = by_rules && set != 0;
         let verdict = if is_judged {
             let way = (self.from, self.to);
-            guard::pass(self.frame, self.network, way, packet, &guards, &mut passage)
+            guard::pass(
+                self.frame,
+                self.network,
+                way,
+                scratch,
+                &guards,
+                &mut passage,
+            )
         } else {
             Ok(())
         };

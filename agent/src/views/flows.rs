@@ -7,7 +7,7 @@ use std::sync::Arc;
 use agent_common::addr::Ip16;
 use agent_common::guard::{
     FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_HIGH_OPENED, FLOW_RESET, FlowKey,
-    TICK_SHIFT,
+    TICK_SHIFT, ticks_since,
 };
 use agent_common::packet::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP};
 use book::record::Attachment;
@@ -111,7 +111,8 @@ fn newest(
     let mut newest = Newest::new(most);
     connections.each(|key, words| {
         if words.is_alive(key.protocol, now) && wanted.has(&key) {
-            newest.add((now.wrapping_sub(words.seen), key, words.flags));
+            let age = ticks_since(words.seen, now).max(0).cast_unsigned();
+            newest.add((age, key, words.flags));
         }
     })?;
     Ok(newest.end())

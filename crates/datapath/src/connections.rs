@@ -82,8 +82,8 @@ impl Connections {
 
     /// Counts connections, and removes at most `most` entries that are none any more.
     ///
-    /// The time is looked at again before each removal. A packet that comes in between loses its entry, and the
-    /// next one is judged.
+    /// Each is looked at again before its removal. A packet that comes in between loses its entry, and the next one is
+    /// judged.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -260,7 +260,7 @@ impl Datapath {
         let mut paths = self.other_layouts()?;
         for path in &paths {
             // Agents before this map have none.
-            if let Ok(stamps) = pinned(path, Sets::STAMPS) {
+            if let Ok(stamps) = pinned(path, Sets::SHOWN) {
                 switched::retire(stamps)?;
             }
             homes::unmark_served(path)?;
@@ -336,7 +336,7 @@ impl Datapath {
     }
 }
 
-fn sizes(max_ports: u16) -> [(&'static str, u32); 6] {
+fn sizes(max_ports: u16) -> [(&'static str, u32); 7] {
     let ports = u32::from(max_ports);
     [
         ("PORTS", ports),
@@ -345,6 +345,7 @@ fn sizes(max_ports: u16) -> [(&'static str, u32); 6] {
         ("STORM", ports),
         (Marks::MAP, ports),
         (Sets::STAMPS, ports),
+        (Sets::SHOWN, ports),
     ]
 }
 

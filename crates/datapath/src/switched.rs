@@ -1,4 +1,4 @@
-//! Write the sets of ports, and show them to the switch of memif ports.
+//! Write the sets of ports, and show their stamps to programs and to the switch.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,10 +18,14 @@ use crate::table::Table;
 /// Bytes of the secret.
 const SECRET: usize = SECRET_SLOTS as usize * size_of::<Slot>();
 
-/// `GUARDS`, with `SWITCH_STAMPS`: sets of ports, by port id.
+type Stamps = Array<MapData, Abi<Stamp>>;
+
+/// `GUARDS`, with `STAMPS` and `SWITCH_STAMPS`: sets of ports, by port id.
 pub struct Sets {
     table: Table<u32, Guard>,
-    stamps: Array<MapData, Abi<Stamp>>,
+    stamps: Stamps,
+    /// For the switch, which could write it: no program believes it.
+    shown: Stamps,
     files: [OwnedFd; 2],
 }
 
@@ -44,49 +48,54 @@ impl fmt::Debug for Sets {
 
 impl Sets {
     const NAME: &'static str = "GUARDS";
-    /// The map of stamps, which is as large as `--max-ports`.
-    pub(crate) const STAMPS: &'static str = "SWITCH_STAMPS";
+    /// The stamps for programs; it is as large as `--max-ports`.
+    pub(crate) const STAMPS: &'static str = "STAMPS";
+    /// The stamps for the switch, as large.
+    pub(crate) const SHOWN: &'static str = "SWITCH_STAMPS";
     const FLOWS: &'static str = "SWITCH_FLOWS";
 
     pub(crate) fn new(
         take: &mut impl FnMut(&'static str) -> Result<Map, DatapathError>,
     ) -> Result<Self, DatapathError> {
-        let (flows, stamps) = (take(Self::FLOWS)?, take(Self::STAMPS)?);
-        let files = [file(Self::FLOWS, &flows)?, file(Self::STAMPS, &stamps)?];
+        let (flows, shown) = (take(Self::FLOWS)?, take(Self::SHOWN)?);
+        let files = [file(Self::FLOWS, &flows)?, file(Self::SHOWN, &shown)?];
         let flows = Array::try_from(flows).map_err(DatapathError::map("open", Self::FLOWS))?;
         make_secret(flows)?;
+        let stamps = take(Self::STAMPS)?;
         let stamps = Array::try_from(stamps).map_err(DatapathError::map("open", Self::STAMPS))?;
         Ok(Self {
             table: Table::new(Self::NAME, size::MAX_GUARDS, take(Self::NAME)?)?,
             stamps,
+            shown: Array::try_from(shown).map_err(DatapathError::map("open", Self::SHOWN))?,
             files,
         })
     }
 
     /// Sets the sets of a port.
     ///
-    /// The switch judges nothing of it meanwhile.
+    /// The switch judges nothing of it meanwhile, and the programs look at the sets themselves.
     ///
     /// # Errors
     /// [`DatapathError::MapFull`] when there is no room.
     pub fn insert(&mut self, port: u32, guard: Guard) -> Result<(), DatapathError> {
-        self.stamp(port, Stamp::CHANGING)?;
+        self.stamp(port, [Stamp::CHANGING; 2])?;
         self.table.insert(port, guard)?;
         self.confirm(port, &guard)
     }
 
-    /// Shows the switch sets of a port that are in force.
+    /// Shows the stamp of sets of a port that are in force.
     ///
     /// An agent that ended in the middle of [`Self::insert`] has not.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn confirm(&mut self, port: u32, guard: &Guard) -> Result<(), DatapathError> {
-        let stamp = match guard.flags & GUARD_SWITCHED {
+        let stamp = Stamp::of(guard);
+        let shown = match guard.flags & GUARD_SWITCHED {
             0 => Stamp::default(),
-            _ => Stamp::of(guard),
+            _ => stamp,
         };
-        self.stamp(port, stamp)
+        self.stamp(port, [stamp, shown])
     }
 
     /// Removes the sets of a port; one that has none is no error.
@@ -94,9 +103,9 @@ impl Sets {
     /// # Errors
     /// When the kernel refuses.
     pub fn remove(&mut self, port: &u32) -> Result<(), DatapathError> {
-        self.stamp(*port, Stamp::CHANGING)?;
+        self.stamp(*port, [Stamp::CHANGING; 2])?;
         self.table.remove(port)?;
-        self.stamp(*port, Stamp::default())
+        self.stamp(*port, [Stamp::default(); 2])
     }
 
     /// Has no stamp of ports without sets.
@@ -108,10 +117,16 @@ impl Sets {
     pub fn sweep(&mut self) -> Result<(), DatapathError> {
         let guards = self.table.dump()?;
         for port in (0..self.stamps.len()).filter(|port| !guards.contains_key(port)) {
-            let found = self.stamps.get(&port, 0);
-            let Abi(found) = found.map_err(DatapathError::map("read", Self::STAMPS))?;
-            if found != Stamp::default() {
-                self.stamp(port, Stamp::default())?;
+            let stamps = [(Self::STAMPS, &self.stamps), (Self::SHOWN, &self.shown)];
+            let mut is_any = false;
+            for (name, map) in stamps {
+                let found = map
+                    .get(&port, 0)
+                    .map_err(DatapathError::map("read", name))?;
+                is_any |= found.0.is_any();
+            }
+            if is_any {
+                self.stamp(port, [Stamp::default(); 2])?;
             }
         }
         Ok(())
@@ -123,6 +138,21 @@ impl Sets {
     /// When the kernel refuses.
     pub fn get(&self, port: &u32) -> Result<Option<Guard>, DatapathError> {
         self.table.get(port)
+    }
+
+    /// The sets of a port, as programs find them: by its stamp where that is whole.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn found(&self, port: u32) -> Result<Option<Guard>, DatapathError> {
+        if port < self.stamps.len() {
+            let found = self.stamps.get(&port, 0);
+            let Abi(stamp) = found.map_err(DatapathError::map("read", Self::STAMPS))?;
+            if let Some(guard) = stamp.guard() {
+                return Ok(Some(guard));
+            }
+        }
+        self.table.get(&port)
     }
 
     /// The sets of all ports.
@@ -158,13 +188,15 @@ impl Sets {
         })
     }
 
-    fn stamp(&mut self, port: u32, stamp: Stamp) -> Result<(), DatapathError> {
-        // A port beyond the map has none: its frames are judged by the kernel.
+    fn stamp(&mut self, port: u32, [stamp, shown]: [Stamp; 2]) -> Result<(), DatapathError> {
+        // A port beyond the maps has none: its frames are judged by the sets.
         if port >= self.stamps.len() {
             return Ok(());
         }
         let written = self.stamps.set(port, Abi(stamp), 0);
-        written.map_err(DatapathError::map("write", Self::STAMPS))
+        written.map_err(DatapathError::map("write", Self::STAMPS))?;
+        let written = self.shown.set(port, Abi(shown), 0);
+        written.map_err(DatapathError::map("write", Self::SHOWN))
     }
 }
 
@@ -176,10 +208,10 @@ impl Sets {
 /// When there are none, or the kernel refuses.
 pub(crate) fn retire(stamps: Map) -> Result<(), DatapathError> {
     let stamps = Array::<_, Abi<Stamp>>::try_from(stamps);
-    let mut stamps = stamps.map_err(DatapathError::map("open", Sets::STAMPS))?;
+    let mut stamps = stamps.map_err(DatapathError::map("open", Sets::SHOWN))?;
     for port in 0..stamps.len() {
         let written = stamps.set(port, Abi(Stamp::CHANGING), 0);
-        written.map_err(DatapathError::map("write", Sets::STAMPS))?;
+        written.map_err(DatapathError::map("write", Sets::SHOWN))?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ pub(super) struct Numbers {
 
 /// Stamps that are left out behind the largest that is known.
 ///
-/// The switch may remember a few of connections that are in no map any more.
+/// The switch, and processors for a moment, may remember a few of connections that are in no map any more.
 const GAP: u32 = 1024;
 
 impl Numbers {

@@ -26,7 +26,7 @@ use crate::words::Words;
 /// Ticks of 1.07 s after which the kernel sees a packet of a connection again.
 ///
 /// So its entry is among those that are used, which the kernel does not give to others.
-const REFRESH: u32 = 2;
+const REFRESH: i32 = 2;
 
 const SLOTS: usize = MAX_SWITCH_FLOWS as usize;
 const STAMP_WORDS: usize = size_of::<Stamp>() / 4;
@@ -235,7 +235,7 @@ impl<T: Tables> GuardTables for Looked<'_, '_, T> {
         let Some(words) = self.judging.published.flow(key) else {
             return self.lack(None);
         };
-        if self.judging.now.wrapping_sub(words.seen) > REFRESH {
+        if guard::ticks_since(words.seen, self.judging.now) > REFRESH {
             return self.lack(None);
         }
         // A frame has one connection; what asks for a second one is the kernel's to judge.
@@ -246,8 +246,8 @@ impl<T: Tables> GuardTables for Looked<'_, '_, T> {
     }
 
     #[inline(always)]
-    fn open(&self, _: &FlowKey, _: &FlowWords) {
-        self.lack(());
+    fn open(&self, _: &FlowKey, _: &FlowWords) -> bool {
+        self.lack(false)
     }
 
     #[inline(always)]

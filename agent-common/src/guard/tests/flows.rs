@@ -189,6 +189,21 @@ fn an_idle_connection_ends_c_ct_7() {
     assert_eq!(send(&mut world, SERVER, CLIENT, ACK), denied);
 }
 
+/// Two processors read the clock at other moments.
+#[test]
+fn a_connection_of_a_tick_that_is_to_come_goes_on() {
+    let mut world = World::new().with(B, NOTHING, WEB);
+    connect(&mut world);
+    world.later(1);
+    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), Ok(()));
+    world.now.set(world.now.get() - 1);
+    world.jiffies.set(world.jiffies.get() + 1);
+    // B may open none.
+    assert_eq!(send(&mut world, SERVER, CLIENT, ACK), Ok(()));
+    let seen: Vec<u32> = world.flows.values().map(|flow| flow.words().seen).collect();
+    assert_eq!(seen, [1001], "the later time stays");
+}
+
 #[test]
 fn a_reset_does_not_end_a_connection_that_goes_on_c_ct_5() {
     let mut world = World::new().with(B, NOTHING, WEB);

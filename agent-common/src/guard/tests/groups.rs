@@ -18,10 +18,7 @@ fn on_l2(
         flags,
         ..port(from)
     };
-    let mut passage = Passage {
-        port: sender,
-        ..Passage::EMPTY
-    };
+    let mut passage = world.passage(sender);
     depart(frame, act, &scratch, world, &mut passage)
 }
 

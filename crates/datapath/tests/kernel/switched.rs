@@ -2,11 +2,15 @@
 
 use std::os::fd::OwnedFd;
 
-use agent_common::guard::{GUARD_SWITCHED, Guard};
+use agent_common::cases::{self, World};
+use agent_common::guard::{
+    CLASSES, Classes, GUARD_SWITCHED, Guard, ROW_WORDS, Row, RowKey, SetKey, UNKNOWN_ATOM,
+};
+use agent_common::port::PORT_GUARD;
 use aya::maps::{Array, Map, MapData};
 use datapath::{Datapath, GuardMaps};
 
-use super::scratch::scene;
+use super::scratch::{LOOPBACK, REDIRECT, SHOT, fill, run, scene};
 
 const SETS: Guard = Guard {
     generation: 9,
@@ -41,7 +45,7 @@ fn a_stamp_is_shown_as_long_as_a_switched_port_has_sets() {
         let mut maps = datapath.guards().expect("maps");
         assert_eq!(stamp(&maps, 5), [0, 0]);
         maps.guards.insert(5, SETS).expect("an entry");
-        let word = 77 << 32 | 0b011;
+        let word = 77 << 32 | u64::from(GUARD_SWITCHED) << 8 | 0b011;
         assert_eq!(stamp(&maps, 5), [word, !word]);
         assert_eq!(maps.guards.get(&5).expect("an entry"), Some(SETS));
         // Of another kind of port with that number.
@@ -61,6 +65,72 @@ fn a_stamp_is_shown_as_long_as_a_switched_port_has_sets() {
         // A port beyond the map is the kernel's.
         maps.guards.insert(65_535, SETS).expect("an entry");
         maps.guards.remove(&65_535).expect("none any more");
+    });
+}
+
+#[test]
+fn a_program_goes_by_a_stamp_that_is_whole_and_else_by_the_sets() {
+    scene(|scratch| {
+        let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        let mut maps = datapath.guards().expect("maps");
+        datapath.serve_guards().expect("programs that load");
+        let all = cases::all();
+        let case = all.iter().find(|case| case.name == "UDP").expect("a case");
+        let mut world = World::with_pod_at(case.sender, LOOPBACK);
+        let port = world.ports.get_mut(&LOOPBACK).expect("the sender's");
+        port.flags |= PORT_GUARD;
+        let number = u32::from(port.port_id);
+        fill(&mut datapath, &world);
+        // Sets of which there is no row let nothing pass.
+        maps.guards.insert(number, SETS).expect("an entry");
+        let pin = MapData::from_pin(scratch.generation().join("STAMPS")).expect("a pin");
+        let stamps = Array::try_from(Map::Array(pin));
+        let mut stamps: Array<MapData, [u64; 2]> = stamps.expect("an array");
+        let of_sets = 77 << 32 | u64::from(GUARD_SWITCHED) << 8 | 0b011;
+        assert_eq!(
+            stamps.get(&number, 0).expect("a stamp"),
+            [of_sets, !of_sets]
+        );
+        let mut verdict = |word: u64, complement: u64| {
+            let entry = [word, complement];
+            stamps.set(number, entry, 0).expect("a stamp");
+            run(&datapath, &case.frame).verdict
+        };
+        assert_eq!(verdict(0b001, !0b001), REDIRECT, "known to have no sets");
+        let torn = [(0b001, !0b011), (0b001, 0), (0b1000, !0b1000), (0, 0)];
+        for (word, complement) in torn.into_iter().chain([(of_sets, !of_sets)]) {
+            assert_eq!(verdict(word, complement), SHOT, "{word:#x} {complement:#x}");
+        }
+        // A stamp has no rows: those of the sets are asked.
+        let generation = SETS.generation;
+        let classes = Classes {
+            counts: [1, 1, 1, 0],
+            starts: [0; 3 * CLASSES],
+        };
+        maps.classes.insert(generation, classes).expect("an entry");
+        let words = [u32::MAX; ROW_WORDS];
+        let row = RowKey { generation, row: 1 };
+        maps.rows.insert(row, Row { words }).expect("an entry");
+        let set = SetKey {
+            generation,
+            set: SETS.egress,
+            atom: UNKNOWN_ATOM,
+        };
+        maps.sets.insert(set, 1).expect("an entry");
+        for (word, complement) in torn.into_iter().chain([(of_sets, !of_sets)]) {
+            maps.flows
+                .keys()
+                .expect("connections")
+                .iter()
+                .for_each(|key| {
+                    maps.flows.remove(key).expect("an entry");
+                });
+            assert_eq!(
+                verdict(word, complement),
+                REDIRECT,
+                "{word:#x} {complement:#x}"
+            );
+        }
     });
 }
 
