@@ -30,7 +30,10 @@ struct Direction {
     name: String,
     sent: Arc<AtomicU64>,
     received: Arc<AtomicU64>,
-    threads: Vec<JoinHandle<()>>,
+    sender: JoinHandle<()>,
+    /// Returns which of the datagrams came.
+    receiver: JoinHandle<Vec<bool>>,
+    ends: [Port; 2],
 }
 
 impl Stream {
@@ -80,14 +83,54 @@ impl Stream {
     pub fn assert_nothing_lost(self) {
         self.stop.store(true, Ordering::Release);
         for direction in self.directions {
-            for thread in direction.threads {
-                thread.join().expect("the stream's threads do not panic");
-            }
+            let quiet = "the stream's threads do not panic";
+            direction.sender.join().expect(quiet);
+            let seen = direction.receiver.join().expect(quiet);
             let sent = direction.sent.load(Ordering::Acquire);
             let received = direction.received.load(Ordering::Acquire);
-            assert_eq!(sent, received, "{}: sent and received", direction.name);
+            let lost = if sent == received {
+                String::new()
+            } else {
+                let devices = direction.ends.each_ref().map(devices).concat();
+                format!("{}; interfaces of the pods:\n{devices}", gaps(&seen, sent))
+            };
+            assert!(
+                lost.is_empty(),
+                "{}: {received} of {sent} datagrams arrived: {lost}",
+                direction.name
+            );
         }
     }
+}
+
+/// Describes the longest gaps of a stream by their first datagram and their length.
+fn gaps(seen: &[bool], sent: u64) -> String {
+    let mut gaps: Vec<(u64, u64)> = Vec::new();
+    for number in 0..sent {
+        let at = usize::try_from(number).unwrap_or(usize::MAX);
+        if seen.get(at) == Some(&true) {
+            continue;
+        }
+        match gaps.last_mut() {
+            Some((first, length)) if *first + *length == number => *length += 1,
+            _ => gaps.push((number, 1)),
+        }
+    }
+    let count = gaps.len();
+    gaps.sort_by_key(|(_, length)| std::cmp::Reverse(*length));
+    gaps.truncate(5);
+    gaps.sort_unstable();
+    format!("{count} gaps, the longest (first, length) are {gaps:?}")
+}
+
+/// The kernel's counters of a pod's interfaces, with what they dropped.
+fn devices(port: &Port) -> String {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/dev");
+    let read = port.netns.run_in(read).map_err(|error| error.to_string());
+    read.map_or_else(
+        |error| error,
+        |text| text.unwrap_or_else(|error| error.to_string()),
+    )
 }
 
 impl Direction {
@@ -114,7 +157,9 @@ impl Direction {
             name: format!("{from} -> {to}"),
             sent,
             received,
-            threads: vec![sender, receiver],
+            sender,
+            receiver,
+            ends: [a.clone(), b.clone()],
         }
     }
 }
@@ -132,7 +177,12 @@ fn send(socket: &UdpSocket, sent: &AtomicU64, stop: &AtomicBool) {
 }
 
 /// Counts each number once, until all sent ones are there or none comes any more.
-fn receive(socket: &UdpSocket, sent: &AtomicU64, received: &AtomicU64, done: &AtomicBool) {
+fn receive(
+    socket: &UdpSocket,
+    sent: &AtomicU64,
+    received: &AtomicU64,
+    done: &AtomicBool,
+) -> Vec<bool> {
     let short = Some(Duration::from_millis(100));
     socket.set_read_timeout(short).expect("a timeout");
     let mut seen = Vec::new();
@@ -155,7 +205,7 @@ fn receive(socket: &UdpSocket, sent: &AtomicU64, received: &AtomicU64, done: &At
         let ended = done.load(Ordering::Acquire);
         let all = received.load(Ordering::Acquire) == sent.load(Ordering::Acquire);
         if ended && (all || last.elapsed() > Duration::from_secs(3)) {
-            return;
+            return seen;
         }
     }
 }
