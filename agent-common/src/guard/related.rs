@@ -7,7 +7,7 @@ use super::Guard;
 use super::flow::FlowKey;
 use super::pass::stamp_of;
 use super::tables::GuardTables;
-use super::tuple::{Tuple, answers, asks, has_ports, is_icmp, query_ports};
+use super::tuple::{Tuple, has_ports, is_icmp};
 use crate::addr::Ip16;
 use crate::packet::{
     Frame, ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPV4_HLEN, IPV6_HLEN, PORTS_LEN,
@@ -160,11 +160,9 @@ fn ports<F: Frame + ?Sized>(
         tuple.destination_port = u16::from_be_bytes([d0, d1]);
     } else if icmp {
         let [kind, _, _, _, i0, i1, _, _] = frame.load::<ICMP_HLEN>(at)?;
-        let asks = asks(protocol, kind);
-        if !asks && !answers(protocol, kind) {
+        if !tuple.take_query(kind, [i0, i1]) {
             return None;
         }
-        (tuple.source_port, tuple.destination_port) = query_ports(asks, [i0, i1]);
     }
     Some(())
 }

@@ -161,12 +161,22 @@ impl Tuple {
         } else if is_icmp(packet) {
             let [kind, _, _, _, i0, i1, _, _] = frame.load::<ICMP_HLEN>(payload).ok_or(short)?;
             self.icmp = kind;
-            let asks = asks(packet.protocol, kind);
-            if asks || answers(packet.protocol, kind) {
-                (self.source_port, self.destination_port) = query_ports(asks, [i0, i1]);
-            }
+            self.take_query(kind, [i0, i1]);
         }
         Ok(())
+    }
+
+    /// Takes the ports of a message of ICMP that asks or answers.
+    ///
+    /// False for another one.
+    #[inline(always)]
+    pub(super) const fn take_query(&mut self, kind: u8, identifier: [u8; 2]) -> bool {
+        let asks = asks(self.protocol, kind);
+        if !asks && !answers(self.protocol, kind) {
+            return false;
+        }
+        (self.source_port, self.destination_port) = query_ports(asks, identifier);
+        true
     }
 }
 
@@ -213,7 +223,7 @@ pub(super) const fn answers(protocol: u8, kind: u8) -> bool {
 /// The end that asks has the identifier as its port, the asked end the number after it. So pings of two ends to
 /// each other are two connections, whatever their identifiers, and a request is never the reply to another.
 #[inline(always)]
-pub(super) const fn query_ports(asks: bool, identifier: [u8; 2]) -> (u16, u16) {
+const fn query_ports(asks: bool, identifier: [u8; 2]) -> (u16, u16) {
     let identifier = u16::from_be_bytes(identifier);
     let next = identifier.wrapping_add(1);
     if asks {
