@@ -43,26 +43,29 @@ const RUNS: usize = 20_000;
 /// `TC_ACT_REDIRECT` of linux/pkt_cls.h.
 const REDIRECT: u32 = 7;
 
-/// An object that is loaded, and its pins, which end with it.
-struct Loaded {
-    datapath: Datapath,
-    guards: GuardMaps,
-    pins: PinDir,
-}
+/// Pins of an object, which end with it.
+struct Pins(PinDir);
 
-impl Drop for Loaded {
+impl Drop for Pins {
     fn drop(&mut self) {
-        if let Err(error) = self.pins.remove() {
+        if let Err(error) = self.0.remove() {
             println!("pins are left: {error}");
         }
     }
+}
+
+/// An object that is loaded.
+struct Loaded {
+    datapath: Datapath,
+    guards: GuardMaps,
+    _pins: Pins,
 }
 
 impl Loaded {
     fn open(object: PathBuf, number: usize) -> Result<Self, Box<dyn Error>> {
         let name = format!("/sys/fs/bpf/podnet-frame-cost-{}-{number}", process::id());
         let path = bpffs::find(&PathBuf::from(name))?;
-        let pins = PinDir::new(path.clone());
+        let pins = Pins(PinDir::new(path.clone()));
         let options = Options {
             object: Some(object),
             ..Options::new(path)
@@ -73,7 +76,7 @@ impl Loaded {
         Ok(Self {
             datapath,
             guards,
-            pins,
+            _pins: pins,
         })
     }
 
