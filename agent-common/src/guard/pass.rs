@@ -117,7 +117,8 @@ impl Passage {
 
     /// Notes the kernel's count of timer ticks; true when it is another one.
     ///
-    /// Then the clock is to be read again, and nothing is remembered of the packet before, either: other CPUs and the agent may have changed it.
+    /// Then the clock is to be read again, and nothing is remembered of the packet before: other CPUs and the agent may
+    /// have changed its connection.
     #[inline(always)]
     pub const fn has_ticked(&mut self, jiffies: u64) -> bool {
         if self.clock.jiffies == jiffies {
