@@ -41,19 +41,18 @@ pub fn repeats<F: Frame + ?Sized, T: GuardTables>(
     if passage.tuple.read(frame, scratch).is_err() {
         return false;
     }
+    // What costs a look-up is asked last.
+    let from_high = passage.tuple.is_from_high();
+    if !passage.key.is_of(port.network, &passage.tuple, from_high) {
+        return false;
+    }
     passage.take_sender(tables, port.port_id);
     passage.take_receiver(tables, number(to));
     let (sender, receiver) = (&passage.sender, &passage.receiver);
+    let last = &passage.last;
+    let by = stamps(sender, receiver, last.is_onward(from_high));
     // The switch is shown each packet.
-    if (sender.flags | receiver.flags) & GUARD_SWITCHED != 0
-        || sender.egress != 0 && is_stray(port, act, scratch, tables)
-    {
-        return false;
-    }
-    let from_high = passage.tuple.is_from_high();
-    let by = stamps(sender, receiver, passage.last.is_onward(from_high));
-    passage.key.is_of(port.network, &passage.tuple, from_high)
-        && passage
-            .last
-            .repeats(&passage.tuple, from_high, by, tables.now())
+    (sender.flags | receiver.flags) & GUARD_SWITCHED == 0
+        && last.repeats(&passage.tuple, from_high, by, tables.now())
+        && (sender.egress == 0 || !is_stray(port, act, scratch, tables))
 }
