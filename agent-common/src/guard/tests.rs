@@ -26,6 +26,11 @@ const B: [u8; 4] = [10, 0, 0, 2];
 /// A member whose labels are not known.
 const C: [u8; 4] = [10, 0, 0, 3];
 
+const CLIENT: ([u8; 4], u16) = (A, 40_000);
+const SERVER: ([u8; 4], u16) = (B, 80);
+/// Verdict of a receiver's set.
+const REFUSED: Result<(), DropReason> = Err(DropReason::PolicyIngress);
+
 const ATOM_A: u32 = 1;
 const ATOM_B: u32 = 2;
 const ATOM_REST: u32 = 9;

@@ -2,11 +2,7 @@
 
 use super::*;
 
-const CLIENT: ([u8; 4], u16) = (A, 40_000);
-const SERVER: ([u8; 4], u16) = (B, 80);
 const OTHER: ([u8; 4], u16) = (B, 81);
-
-const DENIED: Result<(), DropReason> = Err(DropReason::PolicyIngress);
 
 fn send(
     world: &mut World,
@@ -42,7 +38,7 @@ fn a_connection_passes_in_both_directions_and_replies_need_no_rule_a_np_05() {
 #[test]
 fn a_port_that_no_rule_names_is_denied_and_leaves_no_entry_c_ct_3() {
     let mut world = World::new().with(B, 0, WEB);
-    assert_eq!(send(&mut world, CLIENT, OTHER, SYN), DENIED);
+    assert_eq!(send(&mut world, CLIENT, OTHER, SYN), REFUSED);
     assert!(world.flows.is_empty());
     // What would be the reply is a connection of its own, and free.
     assert_eq!(send(&mut world, OTHER, CLIENT, SYN), Ok(()));
@@ -56,7 +52,7 @@ fn egress_is_judged_at_the_sender_and_ingress_at_the_receiver_a_np_03() {
     world.set(A, WEB, 0);
     assert_eq!(send(&mut world, CLIENT, SERVER, SYN), Ok(()));
     world.set(B, 0, NOTHING);
-    assert_eq!(send(&mut world, CLIENT, SERVER, SYN), DENIED);
+    assert_eq!(send(&mut world, CLIENT, SERVER, SYN), REFUSED);
 }
 
 /// Another processor may write the flags of a moment ago over those of the denial.
@@ -69,19 +65,16 @@ fn a_denial_stays_when_a_race_loses_its_flag() {
         (*key, flow.words())
     };
     world.set(B, 0, NOTHING);
-    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), DENIED);
+    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), REFUSED);
     let denied = world.flows[&key].words();
-    assert_eq!(
-        (denied.egress, denied.ingress),
-        (super::super::DENIED, super::super::DENIED)
-    );
+    assert_eq!((denied.egress, denied.ingress), (DENIED, DENIED));
     let lost = FlowWords {
         flags: before.flags,
         ..denied
     };
     world.flows.insert(key, lost.into());
-    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), DENIED);
-    assert_eq!(send(&mut world, SERVER, CLIENT, ACK), DENIED);
+    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), REFUSED);
+    assert_eq!(send(&mut world, SERVER, CLIENT, ACK), REFUSED);
 }
 
 #[test]
@@ -90,11 +83,11 @@ fn a_spoofed_reply_opens_nothing() {
     for flags in [SYN_ACK, ACK, FIN_ACK, RST, ACK | RST, 0, !SYN] {
         assert_eq!(
             send(&mut world, CLIENT, SERVER, flags),
-            DENIED,
+            REFUSED,
             "{flags:#x}"
         );
     }
-    assert_eq!(world.send(A, B, &udp((A, 53), (B, 4000))), DENIED);
+    assert_eq!(world.send(A, B, &udp((A, 53), (B, 4000))), REFUSED);
     assert!(world.flows.is_empty());
 }
 
@@ -104,7 +97,7 @@ fn a_syn_is_judged_whatever_entry_there_is_c_ct_4() {
     connect(&mut world);
     // The server's end of the same tuple opens one to the client, which allows none.
     world.set(A, 0, NOTHING);
-    assert_eq!(send(&mut world, SERVER, CLIENT, SYN), DENIED);
+    assert_eq!(send(&mut world, SERVER, CLIENT, SYN), REFUSED);
     // The connection goes on: A's ingress is not asked about what A opened.
     assert_eq!(send(&mut world, CLIENT, SERVER, ACK), Ok(()));
     assert_eq!(send(&mut world, SERVER, CLIENT, ACK), Ok(()));
@@ -115,10 +108,10 @@ fn a_policy_that_changes_cuts_a_connection_in_both_directions() {
     let mut world = World::new().with(B, 0, WEB);
     connect(&mut world);
     world.set(B, 0, NOTHING);
-    assert_eq!(send(&mut world, SERVER, CLIENT, ACK), DENIED);
-    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), DENIED);
-    assert_eq!(send(&mut world, SERVER, CLIENT, ACK), DENIED);
-    assert_eq!(send(&mut world, CLIENT, SERVER, SYN), DENIED);
+    assert_eq!(send(&mut world, SERVER, CLIENT, ACK), REFUSED);
+    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), REFUSED);
+    assert_eq!(send(&mut world, SERVER, CLIENT, ACK), REFUSED);
+    assert_eq!(send(&mut world, CLIENT, SERVER, SYN), REFUSED);
     // And lets it go on when it changes back.
     world.set(B, 0, WEB);
     assert_eq!(send(&mut world, CLIENT, SERVER, ACK), Ok(()));
@@ -138,9 +131,9 @@ fn an_entry_that_is_judged_again_is_judged_as_the_opener_s() {
 fn the_middle_of_a_connection_is_adopted_only_for_a_while_c_ct_6() {
     let mut world = World::new().with(B, 0, NOTHING);
     // B's own connection to A, from before: B only receives.
-    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), DENIED);
+    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), REFUSED);
     world.adopt(B);
-    assert_eq!(send(&mut world, CLIENT, SERVER, SYN), DENIED);
+    assert_eq!(send(&mut world, CLIENT, SERVER, SYN), REFUSED);
     assert_eq!(send(&mut world, CLIENT, SERVER, ACK), Ok(()));
     world.set(B, 0, NOTHING);
     assert_eq!(send(&mut world, CLIENT, SERVER, ACK), Ok(()));
@@ -148,7 +141,7 @@ fn the_middle_of_a_connection_is_adopted_only_for_a_while_c_ct_6() {
     // One in which B may not be the opener either is not.
     let mut world = World::new().with(B, NOTHING, NOTHING);
     world.adopt(B);
-    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), DENIED);
+    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), REFUSED);
 }
 
 #[test]
@@ -157,8 +150,8 @@ fn an_adopted_connection_is_the_client_s_whichever_end_sends_first() {
     world.adopt(B);
     assert_eq!(send(&mut world, SERVER, CLIENT, ACK), Ok(()));
     world.set(B, 0, NOTHING);
-    assert_eq!(send(&mut world, SERVER, CLIENT, ACK), DENIED);
-    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), DENIED);
+    assert_eq!(send(&mut world, SERVER, CLIENT, ACK), REFUSED);
+    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), REFUSED);
 }
 
 #[test]
@@ -238,7 +231,7 @@ fn who_opens_too_many_connections_opens_no_more_and_keeps_those_it_has_c_ct_11()
 #[test]
 fn a_member_without_known_labels_is_let_pass_by_no_rule_with_peers() {
     let mut world = World::new().with(B, 0, WEB);
-    assert_eq!(send(&mut world, (C, 40_000), SERVER, SYN), DENIED);
+    assert_eq!(send(&mut world, (C, 40_000), SERVER, SYN), REFUSED);
 }
 
 #[test]
@@ -248,7 +241,7 @@ fn a_frame_of_another_node_is_judged_at_its_receiver() {
     assert_eq!(world.receive(End::Member, B, &syn), Ok(()));
     assert_eq!(send(&mut world, SERVER, CLIENT, SYN_ACK), Ok(()));
     let other = tcp(CLIENT, OTHER, SYN);
-    assert_eq!(world.receive(End::Member, B, &other), DENIED);
+    assert_eq!(world.receive(End::Member, B, &other), REFUSED);
 }
 
 #[test]
@@ -257,7 +250,7 @@ fn a_port_is_judged_with_its_own_protocol() {
     assert_eq!(world.send(A, B, &udp(CLIENT, SERVER)), Ok(()));
     // SCTP port 80 is in no rule (A-NP-27).
     let sctp = ipv4(A, B, 132, (1, 0), &ports(40_000, 80));
-    assert_eq!(world.send(A, B, &sctp), DENIED);
+    assert_eq!(world.send(A, B, &sctp), REFUSED);
     // A header that is not there.
     let short = ipv4(A, B, 17, (1, 0), &[1, 2]);
     assert_eq!(world.send(A, B, &short), Err(DropReason::Truncated));
