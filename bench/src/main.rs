@@ -9,6 +9,7 @@ use bench::apps::Application;
 use bench::run::{self, Options};
 use bench::{against, interrupt, probe, spin};
 use clap::{Parser, Subcommand};
+use serde::Serialize;
 
 #[derive(Parser)]
 #[command(name = "podnet-bench", about = "Measures podnet and its peers")]
@@ -30,6 +31,12 @@ enum Verb {
         /// JSON
         order: String,
     },
+    /// Send by several ways in turns (used by `run`)
+    #[command(hide = true)]
+    Turns {
+        /// JSON
+        order: String,
+    },
     /// Compute until the parent is gone (used by `run`)
     #[command(hide = true)]
     Spin,
@@ -42,7 +49,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Run(options) => run::run(&options),
         Verb::Against(options) => against::run(&options),
-        Verb::Probe { order } => answer(&order).map(|()| true),
+        Verb::Probe { order } => probe::obey(&order).and_then(|found| answer(&found)),
+        Verb::Turns { order } => probe::take_turns(&order).and_then(|found| answer(&found)),
         Verb::Spin => {
             spin::spin();
             Ok(true)
@@ -63,7 +71,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn answer(order: &str) -> Result<()> {
-    println!("{}", serde_json::to_string(&probe::obey(order)?)?);
-    Ok(())
+fn answer(found: &impl Serialize) -> Result<bool> {
+    println!("{}", serde_json::to_string(found)?);
+    Ok(true)
 }

@@ -9,6 +9,7 @@ mod connect;
 mod paced;
 mod small;
 mod trip;
+mod turns;
 
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
@@ -20,7 +21,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use crate::series::percentile;
-use crate::traffic::order::{Answer, End, Mode, Order};
+use crate::traffic::order::{Answer, End, Mode, Order, Turns};
 
 /// Bytes of a small datagram: a 60-byte Ethernet frame, 64 with its check sequence.
 ///
@@ -48,14 +49,6 @@ pub fn obey(order: &str) -> Result<Answer> {
     match order.mode {
         Mode::UdpTwoCpus => small::two_cpus(&udp()?, cpus, time),
         Mode::UdpOneCpu => small::one_cpu(&udp()?, cpus[0], time),
-        Mode::UdpUnanswered => {
-            let pair = udp_unanswered(&from, &Place::enter(&order.to)?)?;
-            small::one_cpu(&pair, cpus[0], time)
-        }
-        Mode::UdpInTurn => {
-            let ends = udp_in_turn(&from, &Place::enter(&order.to)?)?;
-            small::in_turn(&ends, cpus[0], time)
-        }
         Mode::UdpTrip => trip::udp(&udp()?, cpus[0], time),
         Mode::UdpTripTwoCpus => trip::udp_two_cpus(udp()?, cpus, time),
         Mode::TcpTrip => trip::tcp(tcp()?, cpus[0], time),
@@ -69,6 +62,20 @@ pub fn obey(order: &str) -> Result<Answer> {
         Mode::ToApplication { size } => alone::flood(&from, there, size, own, time),
         Mode::AskApplication { size } => alone::ask(&from, there, size, own, time),
     }
+}
+
+/// Sends what an order says by several ways in turns; returns nanoseconds of each.
+///
+/// # Errors
+/// As of [`obey`], or something got lost.
+pub fn take_turns(order: &str) -> Result<Vec<f64>> {
+    let order: Turns = serde_json::from_str(order).context("the order is no JSON")?;
+    let place = |end: &End| Place::enter(end);
+    let ways = order.ways.iter();
+    let ways = ways.map(|[from, to]| Ok([place(from)?, place(to)?]));
+    let mut ways = turns::open(order.exchange, ways.collect::<Result<_>>()?)?;
+    stay_on(order.cpu)?;
+    turns::measure(&mut ways, Duration::from_millis(order.millis))
 }
 
 /// A namespace and an address in it.
@@ -118,40 +125,12 @@ fn udp_pair(from: &Place, to: &Place) -> Result<(UdpSocket, UdpSocket)> {
     Ok((source, sink))
 }
 
-/// The same, of which the second one has not sent anything.
-fn udp_unanswered(from: &Place, to: &Place) -> Result<(UdpSocket, UdpSocket)> {
-    // The neighbours know each other by other ports.
-    let others = udp_pair(from, to)?;
-    let pair = connected(from, to);
-    drop(others);
-    pair
-}
-
 /// Two UDP sockets that take nothing but what the other one sends.
 fn connected(from: &Place, to: &Place) -> Result<(UdpSocket, UdpSocket)> {
     let (source, sink) = (from.udp()?, to.udp()?);
     source.connect(sink.local_addr()?)?;
     sink.connect(source.local_addr()?)?;
     Ok((source, sink))
-}
-
-/// Opens UDP sockets, one for each datagram of a batch, and one for all.
-///
-/// It has answered each of them.
-fn udp_in_turn(from: &Place, to: &Place) -> Result<(Vec<UdpSocket>, UdpSocket)> {
-    let sink = to.udp()?;
-    let sources = (0..small::BATCH).map(|_| -> Result<UdpSocket> {
-        let source = from.udp()?;
-        source.connect(sink.local_addr()?)?;
-        source.send(&[0; PAYLOAD])?;
-        let (_, address) = sink.recv_from(&mut [0; PAYLOAD])?;
-        sink.send_to(&[0; PAYLOAD], address)?;
-        source
-            .recv(&mut [0; PAYLOAD])
-            .context("the first answer does not arrive")?;
-        Ok(source)
-    });
-    Ok((sources.collect::<Result<_>>()?, sink))
 }
 
 fn tcp_pair(from: &Place, to: &Place) -> Result<(TcpStream, TcpStream)> {

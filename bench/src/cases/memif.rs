@@ -29,8 +29,9 @@ pub(super) const CASE: Known = Known {
             checks source addresses, looks destinations up and counts (switch_forward of \
             crates/uswitch); and the same with ports that policies judge, of connections that the kernel has \
             shown. Rings of 1024, bursts of 64, packets per second of both directions \
-            together. A run counts only if both CPUs' pollers had 90 % of them. Then, right after one more \
-            such run, a client of ours sends at half of its pace: what is lost is what was sent and never \
+            together. A run counts only if both CPUs' pollers had 90 % of them. \"Judged in turn\" is of runs of their own, \
+            in which the switch's ports are judged for 50 ms and are not for 50 ms: a virtual machine whose processors \
+            are moved apart has another pace for minutes. Then, right after one more such run, a client of ours sends at half of its pace: what is lost is what was sent and never \
             came; what found no room was not sent.",
     run: Run::Alone(run),
 };
@@ -38,6 +39,8 @@ pub(super) const CASE: Known = Known {
 const LIBRARY: &str = "podnet cross-connect";
 const SWITCH: &str = "podnet switch";
 const JUDGED: &str = "podnet switch, judged";
+/// The same switch, whose ports are judged and are not in turn.
+const TURNS: &str = "podnet switch, judged in turn";
 const IO: &str = "testpmd io";
 const ALL: [&str; 4] = [LIBRARY, SWITCH, JUDGED, IO];
 const SIZES: [usize; 2] = [64, 1500];
@@ -79,7 +82,7 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
     let rounds = bench.rounds(ROUNDS);
     for size in SIZES {
         bench.progress.stage(&format!("{size} B"));
-        bench.progress.expect(rounds * ALL.len());
+        bench.progress.expect(rounds * (ALL.len() + 1));
         let name = format!("memif to memif, {size} B");
         let mut rates = ALL.map(|_| Series::default());
         for round in 0..rounds {
@@ -87,13 +90,22 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
                 let number = (turn + round) % ALL.len();
                 let who = ALL[number];
                 bench.progress.say(who);
-                if let Some(rate) = place.counted(who, size, time, round, case)? {
-                    rates[number].put(round, rate);
+                if let Some(run) = place.counted(who, size, time, round, case)? {
+                    rates[number].put(round, run.rate);
                     case.measure("", &name, "Mpps", Better::More)
-                        .put(who, round, rate / 1e6);
+                        .put(who, round, run.rate / 1e6);
                 }
                 bench.progress.step();
             }
+            bench.progress.say(TURNS);
+            if let Some(run) = place.counted(TURNS, size, time, round, case)? {
+                let by_turns = format!("{name}, judged in turn");
+                for (who, rate) in [SWITCH, JUDGED].into_iter().zip(run.turns()?) {
+                    case.measure("", &by_turns, "Mpps", Better::More)
+                        .put(who, round, rate / 1e6);
+                }
+            }
+            bench.progress.step();
         }
         for (who, rates) in ALL.iter().zip(&rates) {
             if rates.present().next().is_none() {
@@ -119,8 +131,35 @@ struct Between {
     ids: [u32; 2],
 }
 
+/// A run in a closed loop.
+struct Circulated {
+    /// Packets a second.
+    rate: f64,
+    /// The least part of its processor that a poller had.
+    share: f64,
+    /// Output of what is between the ports.
+    said: String,
+}
+
+impl Circulated {
+    /// Packets a second in turns that are not judged, and in those that are.
+    fn turns(&self) -> Result<[f64; 2]> {
+        let line = |line: &str| -> Option<[f64; 2]> {
+            let (free, judged) = line.split_once(' ')?;
+            let both = [free.parse().ok()?, judged.parse().ok()?];
+            // Before the load begins, and after it has ended.
+            both.iter().all(|rate| *rate > 0.0).then_some(both)
+        };
+        let all: Vec<[f64; 2]> = self.said.lines().filter_map(line).collect();
+        if all.len() < SECONDS {
+            bail!("the switch tells of less than {SECONDS} turns in which anything went through");
+        }
+        Ok([0, 1].map(|at| all.iter().map(|both| both[at]).sum::<f64>() / all.len() as f64))
+    }
+}
+
 impl Place {
-    /// The pace of a run in which everybody had its processor.
+    /// A run in which everybody had its processor.
     fn counted(
         &self,
         who: &str,
@@ -128,25 +167,23 @@ impl Place {
         time: Duration,
         round: usize,
         case: &mut Case,
-    ) -> Result<Option<f64>> {
+    ) -> Result<Option<Circulated>> {
         let mut least = 0.0;
         for _ in 0..TRIES {
             interrupt::check()?;
-            let (rate, share) = self.circulate(who, size, time)?;
-            if share >= SHARE {
-                return Ok(Some(rate));
+            let run = self.circulate(who, size, time)?;
+            if run.share >= SHARE {
+                return Ok(Some(run));
             }
-            least = share;
+            least = run.share;
         }
         let run = format!("{who}, {size} B, round {}", round + 1);
         case.miss(&run, &lacked(least));
         Ok(None)
     }
 
-    /// Returns packets per second in a closed loop, and the least share of a poller.
-    ///
-    /// The share is of the poller's processor.
-    fn circulate(&self, who: &str, size: usize, time: Duration) -> Result<(f64, f64)> {
+    /// Lets packets go round in a closed loop.
+    fn circulate(&self, who: &str, size: usize, time: Duration) -> Result<Circulated> {
         let between = self.between(who)?;
         let device = |number: usize| {
             format!(
@@ -175,14 +212,18 @@ impl Place {
         let share = ours?.min(theirs?);
         let text = load.interrupt()?;
         let rates: Series = forwarded(&text, "Rx-pps:").into_iter().collect();
-        between.process.terminate()?;
+        let said = between.process.interrupt()?;
         // It reads its counters and the clock one after the other, and may be held up in between.
         if rates.rounds() < SECONDS {
             bail!(
                 "{who}: testpmd tells of less than {SECONDS} seconds in which anything came back"
             );
         }
-        Ok((rates.median(), share))
+        Ok(Circulated {
+            rate: rates.median(),
+            share,
+            said,
+        })
     }
 
     /// Starts something on the first processor, and waits until it listens.
@@ -197,10 +238,11 @@ impl Place {
                 command.arg(&path);
                 (command, [path.clone(), path.clone()], [0, 1])
             }
-            SWITCH | JUDGED => {
+            SWITCH | JUDGED | TURNS => {
                 let mut command = pinned(cpu, &example("PODNET_SWITCH_FORWARD")?);
                 command.arg(&path);
                 command.args((who == JUDGED).then_some("judged"));
+                command.args((who == TURNS).then_some("turns"));
                 (command, [numbered(0), numbered(1)], [0, 0])
             }
             _ => {
@@ -234,10 +276,10 @@ impl Place {
     fn lose(&self, who: &str, size: usize, time: Duration, case: &mut Case) -> Result<()> {
         let mut least = 0.0;
         for _ in 0..TRIES {
-            let (rate, share) = self.circulate(who, size, time)?;
-            let half = rate / 2.0;
+            let run = self.circulate(who, size, time)?;
+            let half = run.rate / 2.0;
             let passed = self.pass(who, size, half, time / 2)?;
-            least = share.min(passed.share);
+            least = run.share.min(passed.share);
             if least < SHARE {
                 continue;
             }

@@ -74,20 +74,6 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Measures all of one way, in a round.
-///
-/// # Errors
-/// As [`measure`].
-pub(super) fn measure_one(
-    bench: &Bench<'_>,
-    case: &mut Case,
-    round: usize,
-    way: Way<'_>,
-) -> Result<()> {
-    let mut figures = FIGURES.into_iter();
-    figures.try_for_each(|figure| put(bench, case, (round, ""), way, figure))
-}
-
 fn put(
     bench: &Bench<'_>,
     case: &mut Case,

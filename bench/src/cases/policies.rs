@@ -9,31 +9,29 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use testbed::{Network, Node, Setup};
 
-use super::packets::{self, Way};
 use super::{Bench, Known, Run, names, wait_promoted};
 use crate::interrupt;
 use crate::peers::podnet_plugin;
 use crate::report::{Better, Case};
 use crate::sandbox::{Sandbox, Side};
-use crate::traffic::order;
-use crate::traffic::{Bulk, Mode, cpus};
+use crate::traffic::order::{self, Exchange};
 
 /// Cost of policies.
 pub(super) const CASE: Known = Known {
     name: "policies",
     title: "Policies at both ports",
-    about: "Two pods of an L3 network on a node: without any policy, with 1, 100 and 1,000 policies that \
-            select both of them in both directions, and without a policy of podnet but with rules of nftables in \
-            both pods, of the shape that multi-networkpolicy-nftables documents: established connections first, \
-            then a chain for each policy, then a drop. The rules are exchanged on the same two pods, in another order \
-            each round, and rest before they are measured. Datagrams that were never answered are new to nftables each time. Connections are \
-            opened, a byte goes each way, and they are closed, by one thread.",
+    about: "Pairs of pods on L3 networks of one node: two without any policy, of which the second one shows what the pods alone \
+            differ by; with 1, 100 and 1,000 policies that select both pods in both directions; and without a policy of \
+            podnet, but with rules of nftables in both pods, of the shape that multi-networkpolicy-nftables documents: \
+            established connections first, then a chain for each policy, then a drop. One thread sends and receives on \
+            one processor, 5 ms by each pair in turn, so that all have the same share of what the machine does meanwhile. \
+            Datagrams that were never answered are new to nftables each time. A stream is written and read 64 KiB at a time. \
+            Connections are opened, a byte goes each way, and they are reset. Added costs are what a pair takes more than \
+            that without a policy, and the same of nftables with as many.",
     run: Run::Alone(run),
 };
 
-const NETWORK: &str = "green";
-
-/// Rules at both pods.
+/// Rules at both pods of a pair.
 #[derive(Debug, Clone, Copy)]
 enum Rules {
     None,
@@ -43,8 +41,11 @@ enum Rules {
     Nftables(usize),
 }
 
-const GROUNDS: [(&str, Rules); 7] = [
-    ("no policy", Rules::None),
+const NO_POLICY: &str = "no policy";
+
+const PAIRS: [(&str, Rules); 8] = [
+    (NO_POLICY, Rules::None),
+    ("no policy, once more", Rules::None),
     ("1 policy", Rules::Podnet(1)),
     ("100 policies", Rules::Podnet(100)),
     ("1,000 policies", Rules::Podnet(1000)),
@@ -53,42 +54,61 @@ const GROUNDS: [(&str, Rules); 7] = [
     ("nftables, 100", Rules::Nftables(100)),
 ];
 
-/// UDP port that the policies of the first ground let pass, and no others.
-///
-/// Those of the next ones come after it.
-const MARKERS: u16 = 100;
+/// Pairs whose added costs are compared.
+const ADDED: [(&str, &str); 2] = [
+    ("1 policy", "nftables, 1"),
+    ("100 policies", "nftables, 100"),
+];
+
+/// Measured traffic: its name, its unit, and whether that is a rate of so many.
+const TRAFFIC: [(&str, &str, Option<f64>, Exchange); 6] = [
+    (UDP, "ns/packet", None, Exchange::Datagrams),
+    (UNANSWERED, "ns/packet", None, Exchange::Unanswered),
+    (
+        "UDP 64 B, 32 connections in turn, 1 CPU",
+        "ns/packet",
+        None,
+        Exchange::Alternating,
+    ),
+    ("UDP round trip, 1 CPU", "ns", None, Exchange::Trip),
+    // A KiB has 8,192 bits, and a bit a nanosecond is a Gbit/s.
+    (
+        "TCP stream, 1 CPU",
+        "Gbit/s",
+        Some(8192.0),
+        Exchange::Stream,
+    ),
+    (
+        "TCP connections, 1 CPU",
+        "per second",
+        Some(1e9),
+        Exchange::Connection,
+    ),
+];
+/// Heading of what is compared of [`ADDED`].
+const ADDED_COSTS: &str = "Added cost, over what as many policies of nftables add";
+const UDP: &str = "UDP 64 B, 1 CPU";
+const UNANSWERED: &str = "UDP 64 B, never answered, 1 CPU";
+
 /// A UDP port that no policy lets pass.
 const CLOSED: u16 = 99;
 /// The first port of those that all policies let pass.
 const OPEN: u16 = 1024;
-/// How long an exchange may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long policies may take to be in force.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a datagram may take.
 const ARRIVAL: Duration = Duration::from_millis(10);
-/// Answers in a row that tell of rules in force.
-const ROW: usize = 3;
-/// Time in which agent and kernel remove what was there before an exchange.
-const REST: Duration = Duration::from_millis(1500);
+/// Time in which agent and kernel do what rules that are new leave to do.
+const REST: Duration = Duration::from_secs(5);
 
-/// A node with two pods, at which rules are exchanged.
-struct Ground {
-    sides: [Side; 2],
-    pods: [Sandbox; 2],
-    node: Node,
-    /// The number of the rules that are there.
-    now: usize,
-}
-
-/// Policies that each allow a port of their own, in both directions.
+/// Policies of a network that each allow a port of their own, in both directions.
 ///
-/// The last one allows all that is measured, and the marker.
-fn policies(count: usize, marker: u16) -> String {
+/// The last one allows all that is measured.
+fn policies(network: &str, count: usize) -> String {
     let mut text = String::new();
     for number in 0..count {
         let ports = match number + 1 == count {
-            true => format!(
-                "{{protocol: UDP, port: {OPEN}, endPort: 65535}}, {{protocol: UDP, port: {marker}}}, {{protocol: TCP}}"
-            ),
+            true => format!("{{protocol: UDP, port: {OPEN}, endPort: 65535}}, {{protocol: TCP}}"),
             false => format!("{{protocol: TCP, port: {}}}", 10_000 + number % 200),
         };
         let rule =
@@ -98,7 +118,7 @@ fn policies(count: usize, marker: u16) -> String {
         let _ = write!(
             text,
             "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n\
-             metadata: {{name: p{number}, namespace: default, annotations: {{podnet.dev/networks: {NETWORK}}}}}\n\
+             metadata: {{name: {network}-{number}, namespace: default, annotations: {{podnet.dev/networks: {network}}}}}\n\
              spec: {{podSelector: {{}}, policyTypes: [Ingress, Egress], ingress: {ingress}, egress: {egress}}}\n"
         );
     }
@@ -150,65 +170,43 @@ fn load(pod: &Sandbox, rules: &str) -> Result<()> {
     Ok(())
 }
 
-impl Ground {
-    fn start(bench: &Bench<'_>) -> Result<Self> {
-        let node = Node::start(Setup::empty().network(&Network::l3(NETWORK, &["10.20.0.0/24"])));
-        let plugin = podnet_plugin("podnet", &node, NETWORK);
+/// Two pods of a network, and their rules.
+struct Pair {
+    sides: [Side; 2],
+    // They are gone with these.
+    _pods: [Sandbox; 2],
+}
+
+impl Pair {
+    fn start(bench: &Bench<'_>, node: &Node, number: usize, rules: Rules) -> Result<Self> {
+        let plugin = podnet_plugin("podnet", node, &network(number));
         let side = |end: &str| -> Result<(Side, Sandbox)> {
-            let pod = Sandbox::create(bench.dir, &format!("policies-{end}"))?;
+            let pod = Sandbox::create(bench.dir, &format!("policies-{number}{end}"))?;
             let (_, result) = plugin.call("ADD", Some(&pod))?;
             Ok((Side::of_result(&pod, &result)?, pod))
         };
         let ((a, first), (b, second)) = (side("a")?, side("b")?);
-        wait_promoted(&node)?;
+        let pods = [first, second];
+        if let Rules::Nftables(count) = rules {
+            pods.iter().try_for_each(|pod| load(pod, &ruleset(count)))?;
+        }
         Ok(Self {
             sides: [a, b],
-            pods: [first, second],
-            node,
-            now: 0,
+            _pods: pods,
         })
     }
 
-    /// Exchanges the rules, and waits until those of this number are in force.
-    fn exchange(&mut self, bench: &Bench<'_>, number: usize) -> Result<()> {
-        if self.now == number {
-            return Ok(());
-        }
-        let (_, rules) = GROUNDS[number];
-        if matches!(GROUNDS[self.now].1, Rules::Nftables(_)) {
-            self.pods
-                .iter()
-                .try_for_each(|pod| load(pod, "flush ruleset\n"))?;
-        }
-        let marker = MARKERS + u16::try_from(number)?;
-        let text = match rules {
-            Rules::Podnet(count) => policies(count, marker),
-            Rules::None | Rules::Nftables(_) => String::new(),
-        };
-        self.node.write_manifest("policies.yaml", &text);
-        let closed = matches!(rules, Rules::Podnet(_));
+    /// Waits until the rules of podnet are in force, if there are any.
+    fn wait(&self, (who, rules): (&str, Rules)) -> Result<()> {
+        let is_guarded = matches!(rules, Rules::Podnet(_));
         let begun = Instant::now();
-        let mut row = 0;
-        while row < ROW {
+        // The open port comes last: a datagram that arrives there has not let the other be late.
+        while is_guarded && self.arrives(CLOSED)? || !self.arrives(OPEN)? {
             interrupt::check()?;
-            // The marker comes last: one that arrives has not let the other be late.
-            let is_closed = !self.arrives(CLOSED)?;
-            let obeys = self.arrives(marker)? && is_closed == closed;
-            row = if obeys { row + 1 } else { 0 };
             if begun.elapsed() > PATIENCE {
-                bail!(
-                    "the rules of {} are not in force after {PATIENCE:?}",
-                    GROUNDS[number].0
-                );
+                bail!("the rules of {who} are not in force after {PATIENCE:?}");
             }
         }
-        if let Rules::Nftables(count) = rules {
-            self.pods
-                .iter()
-                .try_for_each(|pod| load(pod, &ruleset(count)))?;
-        }
-        self.now = number;
-        std::thread::sleep(bench.size(REST, REST / 10));
         Ok(())
     }
 
@@ -226,89 +224,76 @@ impl Ground {
     }
 }
 
+fn network(number: usize) -> String {
+    format!("n{number}")
+}
+
 fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
-    case.subjects = names(&GROUNDS.map(|(who, _)| who));
+    case.subjects = names(&PAIRS.map(|(who, _)| who));
     bench.progress.stage("setting up");
-    let mut ground = Ground::start(bench)?;
-    let [a, b] = ground.sides.clone();
-    let ways = GROUNDS.map(|(who, _)| Way { who, a: &a, b: &b });
+    let mut setup = Setup::empty();
+    for number in 0..PAIRS.len() {
+        setup = setup.network(&Network::l3(&network(number), &["10.20.0.0/24"]));
+    }
+    let node = Node::start(setup);
+    let mut pairs = Vec::new();
+    let mut text = String::new();
+    for (number, (_, rules)) in PAIRS.into_iter().enumerate() {
+        pairs.push(Pair::start(bench, &node, number, rules)?);
+        if let Rules::Podnet(count) = rules {
+            text += &policies(&network(number), count);
+        }
+    }
+    node.write_manifest("policies.yaml", &text);
+    wait_promoted(&node)?;
+    for (pair, rules) in pairs.iter().zip(PAIRS) {
+        pair.wait(rules)?;
+    }
+    std::thread::sleep(bench.size(REST, REST / 10));
     bench.progress.stage("traffic");
     let rounds = bench.rounds(11);
-    bench.progress.expect(rounds);
+    bench.progress.expect(rounds * TRAFFIC.len());
+    let time = Duration::from_millis(bench.size(400, 20));
     for round in 0..rounds {
-        for number in shuffled(GROUNDS.len(), round) {
-            ground.exchange(bench, number)?;
-            let way = ways[number];
-            packets::measure_one(bench, case, round, way)?;
-            kinds(bench, case, round, way)?;
-            connections(bench, case, round, way)?;
-        }
-        bench.progress.step();
-    }
-    Ok(())
-}
-
-/// Returns the numbers below a prime count, each once.
-///
-/// Each has another neighbour in each of `count - 1` rounds in a row.
-fn shuffled(count: usize, round: usize) -> impl Iterator<Item = usize> {
-    let step = 1 + round % (count - 1);
-    (0..count).map(move |turn| (round + turn * step) % count)
-}
-
-/// UDP by ways that policies and nftables look at in different ways.
-const KINDS: [(&str, Mode); 2] = [
-    ("UDP 64 B, never answered, 1 CPU", Mode::UdpUnanswered),
-    ("UDP 64 B, 32 connections in turn, 1 CPU", Mode::UdpInTurn),
-];
-
-fn kinds(
-    bench: &Bench<'_>,
-    case: &mut Case,
-    round: usize,
-    Way { who, a, b }: Way<'_>,
-) -> Result<()> {
-    let time = Duration::from_millis(bench.size(400, 100));
-    for (what, mode) in KINDS {
-        let answer = order::run(mode, a, b, time)?;
-        case.measure("", what, "ns/packet", Better::Less)
-            .put(who, round, answer.value);
-    }
-    Ok(())
-}
-
-/// TCP: a stream, and connections.
-fn connections(
-    bench: &Bench<'_>,
-    case: &mut Case,
-    round: usize,
-    Way { who, a, b }: Way<'_>,
-) -> Result<()> {
-    let mut bulk = Bulk::new(a, b, Duration::from_secs(1));
-    bulk.cpus = [cpus()[0]; 2];
-    case.measure("", "TCP, 1 stream, 1 CPU", "Gbit/s", Better::More)
-        .put(who, round, bulk.run()?.rate / 1e9);
-    let time = Duration::from_millis(bench.size(400, 100));
-    let answer = order::run(Mode::Connect, a, b, time)?;
-    case.measure("", "TCP connections, 1 CPU", "per second", Better::More)
-        .put(who, round, answer.value);
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_round_has_all_grounds_in_another_order() {
-        let orders: Vec<Vec<usize>> = (0..6)
-            .map(|round| shuffled(GROUNDS.len(), round).collect())
-            .collect();
-        for (round, order) in orders.iter().enumerate() {
-            let mut sorted = order.clone();
-            sorted.sort_unstable();
-            assert_eq!(sorted, Vec::from_iter(0..GROUNDS.len()));
-            assert!(!orders[..round].contains(order));
+        for traffic in TRAFFIC {
+            measure(case, (round, time), &pairs, traffic)?;
+            bench.progress.step();
         }
     }
+    Ok(())
+}
+
+fn measure(
+    case: &mut Case,
+    (round, time): (usize, Duration),
+    pairs: &[Pair],
+    (what, unit, many, exchange): (&str, &str, Option<f64>, Exchange),
+) -> Result<()> {
+    // The first one is another one each round.
+    let order = (0..pairs.len()).map(|turn| (turn + round) % pairs.len());
+    let order: Vec<usize> = order.collect();
+    let ways: Vec<[&Side; 2]> = order.iter().map(|&at| pairs[at].sides.each_ref()).collect();
+    let mut found = [0.0; PAIRS.len()];
+    for (at, nanos) in order.iter().zip(order::by_turns(exchange, &ways, time)?) {
+        found[*at] = nanos;
+        let (value, better) = match many {
+            None => (nanos, Better::Less),
+            Some(many) => (many / nanos, Better::More),
+        };
+        case.measure("", what, unit, better)
+            .put(PAIRS[*at].0, round, value);
+    }
+    let of = |who: &str| {
+        let at = PAIRS.iter().position(|(name, _)| *name == who);
+        at.map_or(f64::NAN, |at| found[at])
+    };
+    if what == UDP || what == UNANSWERED {
+        for (own, other) in ADDED {
+            let added = of(own) - of(NO_POLICY);
+            let more = format!("{what}, added");
+            case.measure(ADDED_COSTS, &more, "of nftables'", Better::Less)
+                .put(own, round, added / (of(other) - of(NO_POLICY)));
+        }
+    }
+    Ok(())
 }

@@ -74,35 +74,8 @@ pub(super) fn one_cpu(
     cpu: usize,
     time: Duration,
 ) -> Result<Answer> {
-    let mut sender = Sender::new(PAYLOAD);
-    by_turns(sink, cpu, time, || sender.send(source))
-}
-
-/// Sends by each source in turn and receives, on one processor.
-///
-/// Returns nanoseconds for each datagram.
-pub(super) fn in_turn(
-    (sources, sink): &(Vec<UdpSocket>, UdpSocket),
-    cpu: usize,
-    time: Duration,
-) -> Result<Answer> {
-    by_turns(sink, cpu, time, || {
-        for source in sources {
-            source.send(&[0x5a; PAYLOAD])?;
-        }
-        Ok(u32::try_from(sources.len())?)
-    })
-}
-
-/// Measures datagrams that `send` sends by batches, and returns the number of.
-fn by_turns(
-    sink: &UdpSocket,
-    cpu: usize,
-    time: Duration,
-    mut send: impl FnMut() -> Result<u32>,
-) -> Result<Answer> {
     stay_on(cpu)?;
-    let mut receiver = Receiver::new();
+    let (mut sender, mut receiver) = (Sender::new(PAYLOAD), Receiver::new());
     let (mut count, mut all, mut lost) = (0_u32, 0_u64, 0_u64);
     let mut started = Instant::now();
     let (warm, end) = (started + time / 5, started + time);
@@ -110,17 +83,11 @@ fn by_turns(
         if count > 0 && Instant::now() < warm {
             (count, started) = (0, Instant::now());
         }
-        let mut open = send()?;
-        while open > 0 {
-            let got = receiver.receive(sink, MsgFlags::MSG_WAITFORONE)?;
-            if got == 0 {
-                lost += u64::from(open);
-                break;
-            }
-            count += got;
-            all += u64::from(got);
-            open = open.saturating_sub(got);
-        }
+        let sent = sender.send(source)?;
+        let got = receiver.receive_all(sink, sent)?;
+        count += got;
+        all += u64::from(got);
+        lost += u64::from(sent.saturating_sub(got));
     }
     Ok(Answer {
         value: started.elapsed().as_secs_f64() * 1e9 / f64::from(count),
@@ -161,17 +128,29 @@ impl Sender {
     }
 }
 
-struct Receiver {
+pub(super) struct Receiver {
     room: [[u8; 64]; BATCH],
     headers: MultiHeaders<SockaddrStorage>,
 }
 
 impl Receiver {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             room: [[0; 64]; BATCH],
             headers: MultiHeaders::preallocate(BATCH, None),
         }
+    }
+
+    /// Receives this many datagrams; fewer when one does not come in time.
+    pub(super) fn receive_all(&mut self, socket: &UdpSocket, wanted: u32) -> Result<u32> {
+        let mut count = 0;
+        while count < wanted {
+            match self.receive(socket, MsgFlags::MSG_WAITFORONE)? {
+                0 => break,
+                got => count += got,
+            }
+        }
+        Ok(count)
     }
 
     /// How many datagrams came; none when none came in time.

@@ -28,10 +28,6 @@ pub enum Mode {
     ///
     /// The time is from the one's `sendmmsg` to the other's `recvmmsg`.
     UdpOneCpu,
-    /// The same from a port to which nothing was ever sent back.
-    UdpUnanswered,
-    /// The same by many connections, one datagram each in turn.
-    UdpInTurn,
     /// One datagram there, one back, by one thread: microseconds for both.
     UdpTrip,
     /// The same with the other side on another processor, which has to be woken.
@@ -78,8 +74,6 @@ impl Mode {
     pub fn is_urgent(self) -> bool {
         match self {
             Self::UdpOneCpu
-            | Self::UdpUnanswered
-            | Self::UdpInTurn
             | Self::UdpTrip
             | Self::UdpTripTwoCpus
             | Self::TcpTrip
@@ -105,6 +99,36 @@ pub struct End {
     pub netns: String,
     /// The address.
     pub ip: IpAddr,
+}
+
+/// Traffic that one thread sends and receives by itself, again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Exchange {
+    /// Small datagrams of one connection that was answered: each of a batch.
+    Datagrams,
+    /// The same from a port to which nothing was ever sent back.
+    Unanswered,
+    /// The same by many connections, one datagram each in turn.
+    Alternating,
+    /// One datagram there, one back: both.
+    Trip,
+    /// A TCP stream in large writes: each KiB.
+    Stream,
+    /// A TCP connection, opened, with a byte each way, and closed.
+    Connection,
+}
+
+/// Order to the probe for several ways in turns.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Turns {
+    /// Traffic by each way.
+    pub exchange: Exchange,
+    /// The ends of each: one that starts, and one that answers.
+    pub ways: Vec<[End; 2]>,
+    /// For how long by each.
+    pub millis: u64,
+    /// Processor.
+    pub cpu: usize,
 }
 
 /// Order to the probe.
@@ -175,11 +199,6 @@ pub fn start_on(
     time: Duration,
     cpus: [usize; 2],
 ) -> Result<Running> {
-    interrupt::check()?;
-    let end = |side: &Side| End {
-        netns: path_of(&side.netns),
-        ip: side.ip,
-    };
     let order = Order {
         mode,
         from: end(a),
@@ -187,20 +206,32 @@ pub fn start_on(
         millis: u64::try_from(time.as_millis())?,
         cpus,
     };
-    // This very program, also when a build has put another file in its place (proc_pid_exe(5)).
-    let program = format!("/proc/{}/exe", std::process::id());
-    let mut command = if mode.is_urgent() {
-        quiet::realtime(&program)
-    } else {
-        Command::new(program)
+    let order = serde_json::to_string(&order)?;
+    Running::start("probe", &order, mode.is_urgent(), time)
+}
+
+fn end(side: &Side) -> End {
+    End {
+        netns: path_of(&side.netns),
+        ip: side.ip,
+    }
+}
+
+/// Sends by each way for this long, a few milliseconds in turn; nanoseconds of each.
+///
+/// What changes on the machine meanwhile changes for all of them.
+///
+/// # Errors
+/// The probe fails.
+pub fn by_turns(exchange: Exchange, ways: &[[&Side; 2]], time: Duration) -> Result<Vec<f64>> {
+    let order = Turns {
+        exchange,
+        ways: ways.iter().map(|way| way.map(end)).collect(),
+        millis: u64::try_from(time.as_millis())?,
+        cpu: super::cpus()[0],
     };
-    command.arg("probe").arg(serde_json::to_string(&order)?);
-    // It enters the namespaces of the order itself.
-    let process = Process::start_here(command)?;
-    Ok(Running {
-        process,
-        patience: time + PATIENCE,
-    })
+    let all = time * u32::try_from(ways.len())?;
+    Running::start("turns", &serde_json::to_string(&order)?, true, all)?.read()
 }
 
 /// Sends from `a` to `b` and waits for what is found.
@@ -212,11 +243,32 @@ pub fn run(mode: Mode, a: &Side, b: &Side, time: Duration) -> Result<Answer> {
 }
 
 impl Running {
+    fn start(verb: &str, order: &str, is_urgent: bool, time: Duration) -> Result<Self> {
+        interrupt::check()?;
+        // This very program, also when a build has put another file in its place (proc_pid_exe(5)).
+        let program = format!("/proc/{}/exe", std::process::id());
+        let mut command = match is_urgent {
+            true => quiet::realtime(&program),
+            false => Command::new(program),
+        };
+        command.args([verb, order]);
+        // It enters the namespaces of the order itself.
+        let process = Process::start_here(command)?;
+        Ok(Self {
+            process,
+            patience: time + PATIENCE,
+        })
+    }
+
     /// Waits for what is found.
     ///
     /// # Errors
     /// The probe fails.
     pub fn finish(self) -> Result<Answer> {
+        self.read()
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(self) -> Result<T> {
         let text = self.process.finish(self.patience)?;
         serde_json::from_str(&text).context("the probe printed no JSON")
     }

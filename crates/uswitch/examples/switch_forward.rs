@@ -17,9 +17,10 @@
 //! ```
 //!
 //! With `judged` behind the path both ports are judged, as if a policy allowed their connection and the kernel had
-//! just shown it.
+//! just shown it. With `turns` they are for 50 ms, and are not for 50 ms, in turn.
 //!
-//! It runs until it is ended, and says every second what went through.
+//! It runs until it is ended, and says every second what went through; with `turns` what went through in each two
+//! turns, not judged and judged, in packets a second.
 
 use std::env;
 use std::error::Error;
@@ -28,7 +29,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::guard::{
@@ -48,7 +49,11 @@ const PORTS: u32 = 256;
 /// Stamp of both ports.
 const STAMP: u32 = 7;
 /// Source and destination of what testpmd and the bench's own client send, by UDP.
-const CONNECTIONS: [(u16, u16); 2] = [(9, 9), (1000, 2000)];
+const CONNECTIONS: [(u16, u16); 2] = [(9, 9), (4242, 4243)];
+/// How long ports are judged, and are not, in turn.
+const TURN: Duration = Duration::from_millis(50);
+/// Time until what the switch does is of a turn alone.
+const SETTLE: Duration = Duration::from_millis(2);
 
 /// The maps that a kernel would show.
 struct Shown {
@@ -117,34 +122,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let switch = Switch::open(&options)?;
     let running = thread::spawn(move || switch.run());
     let mut client = Client::connect(&options.socket)?;
-    let shown = match env::args().nth(2).as_deref() {
-        None => None,
-        Some("judged") => Some(Shown::new()?),
+    let word = env::args().nth(2);
+    let (is_judged, by_turns) = match word.as_deref() {
+        None => (false, false),
+        Some("judged") => (true, false),
+        Some("turns") => (true, true),
         Some(other) => {
-            return Err(format!("{other} is no word for it: say judged, or nothing").into());
+            return Err(format!("{other} is no word for it: say judged, turns, or nothing").into());
         }
     };
+    let shown = is_judged.then(Shown::new).transpose()?;
     if let Some(Shown { flows, stamps }) = &shown {
         client.judge(flows.as_fd(), stamps.as_fd(), PORTS)?;
     }
     // What goes to a device is a mistake of the load's, and is not read.
     let mut devices: Vec<OwnedFd> = Vec::new();
     for nth in 0..2_u8 {
-        let config = PortConfig {
-            key: format!("port{nth}"),
-            name: format!("port{nth}"),
-            network: 1,
-            port_id: nth.into(),
-            flags: 0,
-            mac: MacAddr([2, 0, 0, 0, 0, 0x10 + nth]),
-            ips: vec!["198.18.0.1".parse()?],
-            mtu: 1500,
-            fast: shown.is_none(),
-            judged: shown.is_some(),
-            trains: true,
-            queues: 1,
-            secret: None,
-        };
+        let config = port(nth, is_judged)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (device, kernel) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let listener = Address::Path(format!("{path}.{nth}").into()).listen()?;
@@ -153,6 +147,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut before = 0;
     while !running.is_finished() {
+        if let (Some(shown), true) = (&shown, by_turns) {
+            let [free, judged] = turns(&mut client, shown)?;
+            println!("{free:.0} {judged:.0}");
+            continue;
+        }
         thread::sleep(Duration::from_secs(1));
         if let Some(shown) = &shown {
             shown.show()?;
@@ -172,4 +171,47 @@ fn main() -> Result<(), Box<dyn Error>> {
         before = now;
     }
     Ok(())
+}
+
+fn port(nth: u8, judged: bool) -> Result<PortConfig, Box<dyn Error>> {
+    Ok(PortConfig {
+        key: format!("port{nth}"),
+        name: format!("port{nth}"),
+        network: 1,
+        port_id: nth.into(),
+        flags: 0,
+        mac: MacAddr([2, 0, 0, 0, 0, 0x10 + nth]),
+        ips: vec!["198.18.0.1".parse()?],
+        mtu: 1500,
+        fast: !judged,
+        judged,
+        trains: true,
+        queues: 1,
+        secret: None,
+    })
+}
+
+/// A turn in which the ports are not judged, and one in which they are: packets a second.
+fn turns(client: &mut Client, shown: &Shown) -> Result<[f64; 2], Box<dyn Error>> {
+    let mut rates = [0.0; 2];
+    for (rate, judged) in rates.iter_mut().zip([false, true]) {
+        if judged {
+            // While the switch does not look at it: a packet that finds it half written is the kernel's.
+            shown.show()?;
+        }
+        for nth in 0..2 {
+            client.update(&port(nth, judged)?)?;
+        }
+        thread::sleep(SETTLE);
+        let (before, begun) = (forwarded(client)?, Instant::now());
+        thread::sleep(TURN);
+        let packets = forwarded(client)?.saturating_sub(before);
+        *rate = packets as f64 / begun.elapsed().as_secs_f64();
+    }
+    Ok(rates)
+}
+
+fn forwarded(client: &mut Client) -> Result<u64, Box<dyn Error>> {
+    let ports = client.list()?;
+    Ok(ports.iter().map(|port| port.counters.fast_to.packets).sum())
 }
