@@ -12,7 +12,6 @@ mod flows;
 mod latency;
 mod memif;
 mod packets;
-mod policies;
 mod remote;
 mod restart;
 mod scale;
@@ -27,10 +26,10 @@ use anyhow::Result;
 pub(crate) use crate::case::{
     Bench, Known, ROUNDS, Run, agent_of, millis, names, pause, wait_promoted,
 };
-use crate::guarded;
 use crate::interrupt;
 use crate::peers::{Stage, TrafficPath};
 use crate::report::Case;
+use crate::{guarded, policies};
 
 /// Every case, in the order they are run: those that share their pods first.
 pub const CASES: [Known; 23] = [

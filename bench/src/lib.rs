@@ -29,6 +29,7 @@ pub mod interrupt;
 pub mod machine;
 pub mod peers;
 pub mod plugin;
+pub mod policies;
 pub mod probe;
 pub mod progress;
 pub mod quiet;

@@ -7,15 +7,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::PolicyObject;
 use cluster::Work;
 use cluster::copied::unread;
 use cluster::facts::{Facts, Follow};
+use cluster::policies::{self, Cluster, Multi, Namespaced, Written};
 use futures_util::future::select_all;
 use kube::Client;
 use tokio::sync::Notify;
 use world::policies::{Labels, NodeFacts, PodFacts, PolicyWorld};
 
-use self::of::{Cluster, Multi, Namespaced, Read, Written};
 use super::home::Home;
 
 mod of;
@@ -42,9 +43,9 @@ pub(super) struct Policies {
 /// The copies of policies.
 #[derive(Debug)]
 struct Copies {
-    networks: Facts<Read>,
-    multi: Facts<Read>,
-    cluster: Facts<Read>,
+    networks: Facts<Arc<PolicyObject>>,
+    multi: Facts<Arc<PolicyObject>>,
+    cluster: Facts<Arc<PolicyObject>>,
 }
 
 /// The copies of what policies select by.
@@ -137,12 +138,7 @@ impl Copies {
         }
         let mut world = PolicyWorld::default();
         for facts in all {
-            for read in facts.known().values() {
-                match read {
-                    Ok(policy) => world.policies.push(Arc::clone(policy)),
-                    Err(error) => world.broken.push(error.clone()),
-                }
-            }
+            world.policies.extend(facts.known().values().cloned());
         }
         world
     }
@@ -153,7 +149,7 @@ impl Inputs {
         let mut follow = Follow::new(client, changed);
         Self {
             pods: follow.copy("pods", false, of::pod),
-            namespaces: follow.copy("namespaces", false, of::namespace),
+            namespaces: follow.copy("namespaces", false, policies::namespace),
             nodes: follow.copy("nodes", false, of::node),
             told: false,
             work: follow.work(),

@@ -217,9 +217,9 @@ fn end(side: &Side) -> End {
     }
 }
 
-/// Sends by each way for this long, a few milliseconds in turn; nanoseconds of each.
+/// Sends by each way in turn; returns nanoseconds of each.
 ///
-/// What changes on the machine meanwhile changes for all of them.
+/// Each has this time in all, a few milliseconds in a turn. What changes on the machine meanwhile changes for all of them.
 ///
 /// # Errors
 /// The probe fails.

@@ -28,9 +28,9 @@ use super::bars::Bars;
 use super::gate::as_scheduler;
 use super::metrics::Metrics;
 use super::plan::{ObjectStep, Plan, PodStep, Status, earlier};
-use super::pod::{NETWORKS_READY, Pod};
 use super::setbacks::Setbacks;
-use super::view::View;
+use overview::pod::{NETWORKS_READY, Pod};
+use overview::view::View;
 
 mod addresses;
 mod check;
@@ -337,7 +337,7 @@ impl Executor {
     }
 
     /// Writes an Event; true when it was written, and not lately.
-    async fn say(&self, note: &Note) -> bool {
+    pub(super) async fn say(&self, note: &Note) -> bool {
         if !self.fence.holds() {
             return false;
         }

@@ -100,7 +100,7 @@ pub fn object(namespace: &str, data: &BTreeMap<String, String>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::at;
+    use overview::samples::at;
 
     fn said(bars: &mut Bars, now: i64) -> Option<Vec<(String, String)>> {
         Some(bars.unwritten(at(now))?.into_iter().collect())

@@ -34,9 +34,9 @@ use kube::ResourceExt as _;
 use world::blocks::LENGTH;
 use world::blocks::pools;
 
-use super::pod::Pod;
-use super::usage::selection;
-use super::view::View;
+use overview::pod::Pod;
+use overview::usage::selection;
+use overview::view::View;
 
 /// Age at which a block is judged.
 ///

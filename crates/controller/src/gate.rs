@@ -8,9 +8,9 @@ use api::nad::{DefinitionError, DefinitionProblem, Meaning, NetworkRef};
 use api::selection::{SelectedAttachment, Source, Target};
 use api::{DEFAULT_NETWORK, Listed, ResolveError};
 
-use super::pod::Pod;
-use super::usage::selection;
-use super::view::{Key, View};
+use overview::pod::Pod;
+use overview::usage::selection;
+use overview::view::{Key, View};
 
 /// Whether pods can attach to an object now.
 #[derive(Clone, Debug, PartialEq, Eq)]

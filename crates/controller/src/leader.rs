@@ -12,12 +12,12 @@ use telemetry::failpoint::held;
 use tokio::time::Instant;
 
 use super::apply::Executor;
-use super::copies::Copies;
 use super::excess::Judged;
 use super::metrics::Metrics;
 use super::plan::{Choices, Plan, PodStep, earlier, plan};
 use super::reclaim::{BlockStep, Orphans};
-use super::view::View;
+use overview::copies::Copies;
+use overview::view::View;
 
 /// The longest time between two looks at the cluster.
 const RESYNC: Duration = Duration::from_secs(300);

@@ -8,12 +8,14 @@
 //! - [`plan`] makes one list of it all, from a [`view`] of the cluster; [`apply`] carries it out.
 //!   [`copies`] keep the view. One controller writes at a time, as `election` decides: the [`leader`].
 //!
+//! - [`advise`] writes Events about network [`policies`].
+//!
 //! No pod needs a controller to start, but one behind the scheduling gate.
 
+mod advise;
 pub mod apply;
 pub mod bars;
 pub mod conditions;
-pub mod copies;
 pub mod excess;
 pub mod gate;
 pub mod leader;
@@ -22,15 +24,10 @@ pub mod numbers;
 pub mod options;
 pub mod parameters;
 pub mod plan;
-pub mod pod;
+mod policies;
 pub mod reclaim;
-#[cfg(test)]
-mod samples;
 pub mod server;
 mod setbacks;
-pub mod transports;
-pub mod usage;
-pub mod view;
 
 use std::io;
 use std::sync::Arc;
@@ -48,11 +45,11 @@ use tokio::task::JoinSet;
 use world::lists::Feature;
 
 use self::apply::Executor;
-use self::copies::Copies;
 use self::leader::Leader;
 use self::metrics::Metrics;
 pub use self::options::ControllerOptions;
 use self::plan::Choices;
+use overview::copies::Copies;
 
 /// The controller could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -171,7 +168,7 @@ async fn serve(options: ControllerOptions) -> Result<(), ControllerError> {
         }
         tracing::info!("this controller leads");
         metrics.leader.set(1);
-        leader.lead().await;
+        tokio::join!(leader.lead(), leader.advise(&client));
         Ended::Other("the leader")
     });
     loop {

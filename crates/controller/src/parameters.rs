@@ -14,7 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::conditions::{self, Finding};
 use super::plan::{ObjectStep, Status, step_of};
-use super::view::{Key, View};
+use overview::view::{Key, View};
 
 /// Reason of [`VALID`] of an object with wrong fields.
 const INVALID: &str = "FieldsInvalid";
@@ -151,7 +151,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::samples::{at, network, ours, parameters, view};
+    use overview::samples::{at, network, ours, parameters, view};
 
     fn asks(namespace: &str, name: &str, spec: Value) -> Value {
         let metadata = json!({"namespace": namespace, "name": name});

@@ -17,11 +17,11 @@ use super::excess::Suspects;
 use super::gate::{self, ObjectState, States};
 use super::numbers::{self, Numbered};
 use super::parameters;
-use super::pod::Pod;
 use super::reclaim::{self, BlockStep, Orphans};
-use super::transports;
-use super::usage::Usage;
-use super::view::View;
+use overview::pod::Pod;
+use overview::transports;
+use overview::usage::Usage;
+use overview::view::View;
 
 /// The finalizer of networks and attachments in use (KEP-PN-U1).
 pub const FINALIZER: &str = "podnet.dev/in-use";

@@ -10,12 +10,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use api::{IpBlock, IpReservation, IpamClaim, NODE_LABEL, label_value};
+use api::{IpBlock, IpReservation, NODE_LABEL, label_value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::usage::Usage;
-use super::view::View;
+use overview::usage::Usage;
+use overview::view::View;
 
 /// Step about a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,13 +99,6 @@ pub fn is_orphan(reservation: &IpReservation, view: &View, usage: &Usage) -> boo
         }
         _ => false,
     }
-}
-
-/// Reads the addresses of a claim; none when one of them cannot be read.
-pub fn addresses_of(claim: &IpamClaim) -> BTreeSet<IpAddr> {
-    let ips = claim.status.iter().flat_map(|status| &status.ips);
-    let ips = ips.map(|text| text.split('/').next().unwrap_or(text).parse());
-    ips.collect::<Result<_, _>>().unwrap_or_default()
 }
 
 /// True when a claim with these addresses keeps the reservation of an address.

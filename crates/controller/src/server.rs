@@ -13,8 +13,8 @@ use listen::Limited;
 use telemetry::chain;
 use tokio::net::TcpListener;
 
-use super::copies::Copies;
 use super::metrics::Metrics;
+use overview::copies::Copies;
 
 /// Sources of the answers about health and metrics.
 #[derive(Clone, Debug)]

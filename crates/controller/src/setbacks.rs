@@ -99,7 +99,7 @@ impl Setbacks {
 mod tests {
     use super::*;
     use crate::excess::after;
-    use crate::samples::at;
+    use overview::samples::at;
 
     fn step(uid: usize, version: &str) -> ObjectStep {
         ObjectStep {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::PolicyNetworks;
 use policy::PolicyId;
 
 use crate::parsed::Parsed;
@@ -60,8 +59,11 @@ impl Told {
         self.of = Some(Arc::clone(parsed));
         let (mut problems, mut left) = (Problems::new(), Problems::new());
         for (object, read, place) in parsed.all() {
-            let is_left = object.networks == PolicyNetworks::Default && place.networks.is_empty();
-            let to = if is_left { &mut left } else { &mut problems };
+            let to = if place.is_left_to_others(object) {
+                &mut left
+            } else {
+                &mut problems
+            };
             let of_rules = read.problems.iter().map(ToString::to_string);
             let others = object.problems.iter().chain(&place.problems).cloned();
             for problem in others.chain(of_rules) {

@@ -191,7 +191,7 @@ fn port(nth: u8, judged: bool) -> Result<PortConfig, Box<dyn Error>> {
     })
 }
 
-/// A turn in which the ports are not judged, and one in which they are: packets a second.
+/// Returns packets a second of a turn without and of one with judged ports.
 fn turns(client: &mut Client, shown: &Shown) -> Result<[f64; 2], Box<dyn Error>> {
     let mut rates = [0.0; 2];
     for (rate, judged) in rates.iter_mut().zip([false, true]) {

@@ -70,12 +70,18 @@ impl Definition {
     /// # Errors
     /// The reason for which it has none.
     pub fn network_parameters(&self, namespace: &str, name: &str) -> DefinitionParameters {
-        nad::network_parameters(&nad::Definition {
+        nad::network_parameters(&self.as_read(namespace, name))
+    }
+
+    /// The definition of this namespace and name, to be read.
+    #[must_use]
+    pub fn as_read<'a>(&'a self, namespace: &'a str, name: &'a str) -> nad::Definition<'a> {
+        nad::Definition {
             namespace,
             name,
             annotations: &self.annotations,
             config: &self.config,
-        })
+        }
     }
 
     /// Namespace and name of the object, and what it says.

@@ -4,6 +4,7 @@
 //! `deploy/base/controller.yaml`, so what it needs is what is deployed.
 
 mod addresses;
+mod advice;
 mod default;
 mod excess;
 mod exchange;

@@ -21,6 +21,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("policy", &[]),
     // Another program's configuration in the words of ours.
     ("multus", &["api"]),
+    // Policies as users write them, and the networks that they name.
+    ("policy-objects", &["api", "policy"]),
     // Mechanism: one kernel or OS interface each, never each other.
     ("store", &[]),
     ("memif", &[]),
@@ -39,6 +41,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("world", &["api", "ipam"]),
     ("cluster", &["api", "telemetry"]),
     ("election", &["cluster"]),
+    // The cluster at one moment.
+    ("overview", &["api", "cluster", "world"]),
     // Programs of the cluster; neither knows the other or a node.
     (
         "controller",
@@ -48,6 +52,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "election",
             "ipam",
             "listen",
+            "overview",
+            "policy",
+            "policy-objects",
             "telemetry",
             "world",
         ],
@@ -109,6 +116,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "datapath",
             "locks",
             "policy",
+            "policy-objects",
             "tables",
             "telemetry",
             "world",
@@ -237,6 +245,7 @@ const FOR_TESTS: &[(&str, &str)] = &[
     ("addresses", "controller"),
     ("addresses", "host"),
     ("addresses", "k8s-openapi"),
+    ("addresses", "overview"),
     ("ports", "agent-common"),
 ];
 
@@ -288,6 +297,7 @@ const OWNED: &[(&str, &[&str])] = &[
             "cluster",
             "controller",
             "election",
+            "overview",
             "reach",
             "tables",
             "webhook",
@@ -295,7 +305,14 @@ const OWNED: &[(&str, &[&str])] = &[
     ),
     (
         "kube",
-        &["agent", "cluster", "controller", "election", "webhook"],
+        &[
+            "agent",
+            "cluster",
+            "controller",
+            "election",
+            "overview",
+            "webhook",
+        ],
     ),
     ("kube-core", &["addresses", "api"]),
     ("kube-derive", &["api"]),

@@ -15,10 +15,11 @@ use serde::de::DeserializeOwned;
 
 use super::PATIENCE;
 use crate::plan::ObjectStep;
-use crate::pod::Pod;
-use crate::reclaim::{addresses_of, keeps};
-use crate::usage::Usage;
-use crate::view::View;
+use crate::reclaim::keeps;
+use overview::pod::Pod;
+use overview::usage::Usage;
+use overview::view::View;
+use overview::view::addresses_of;
 
 /// Objects in one answer.
 const PAGE: u32 = 500;

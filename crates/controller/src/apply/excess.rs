@@ -16,7 +16,7 @@ use super::{AT_ONCE, Executor, MANAGER, Note, Outcome, check};
 use crate::bars;
 use crate::excess::{Excess, GRACE, Suspects, after};
 use crate::reclaim::BlockStep;
-use crate::view::View;
+use overview::view::View;
 
 /// Nodes whose pods are listed again in one pass; the next pass has the others.
 const NODES_A_PASS: usize = 16;

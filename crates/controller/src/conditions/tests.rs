@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::samples::{at, attachment, network, ours, parameters, view};
+use overview::samples::{at, attachment, network, ours, parameters, view};
 
 /// `Ready` and `ParamsReady` of network `name`, as `status/reason`.
 fn states(objects: &[Value], name: &str) -> (String, Option<String>) {

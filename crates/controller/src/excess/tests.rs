@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::samples::{at, network, ours, parameters, pod, view};
+use overview::samples::{at, network, ours, parameters, pod, view};
 
 fn node(name: &str) -> Value {
     json!({"kind": "Node", "metadata": {"name": name, "uid": format!("{name}-uid")}})
@@ -285,7 +285,7 @@ fn addresses_by_name_and_small_blocks_are_granted_what_agents_take_for_them() {
     };
     let mut all: Vec<Value> = (0..10).map(named).collect();
     // The name is that of a definition without a configuration.
-    all.push(crate::samples::definition("shop", "blue", ""));
+    all.push(overview::samples::definition("shop", "blue", ""));
     assert_eq!(
         counts(&cluster("10.0.0.0/16", &[all, blocks(13, 90)])),
         (13, 0)

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::samples::{attachment, definition, find, gated, network, pod, view};
+use overview::samples::{attachment, definition, find, gated, network, pod, view};
 
 /// Returns a pod's obstacles among ready, unready and deleted networks.
 ///

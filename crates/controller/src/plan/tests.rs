@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::samples::{at, attachment, gated, network, node, ours, parameters, pod, view};
+use overview::samples::{at, attachment, gated, network, node, ours, parameters, pod, view};
 
 const CHOICES: Choices = Choices {
     multi_network: true,
@@ -353,7 +353,7 @@ fn on_node(mut pod: Value, node: &str) -> Value {
 fn a_local_network_with_pods_on_two_nodes_says_so_and_names_the_remedy() {
     let mut of_nad = pod("nad", &Value::Null, "blue-nad");
     of_nad["metadata"]["namespace"] = "shop".into();
-    let nad = crate::samples::definition(
+    let nad = overview::samples::definition(
         "shop",
         "blue-nad",
         r#"{"cniVersion":"1.0.0","type":"podnet","podNetwork":"blue"}"#,

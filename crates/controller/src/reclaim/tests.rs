@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::samples::{at, ours, pod, view};
+use overview::samples::{at, ours, pod, view};
 
 const DELAY: SignedDuration = SignedDuration::from_secs(300);
 

@@ -46,6 +46,12 @@ impl Cluster {
                 "v1",
                 "network-attachment-definitions".to_owned(),
             ),
+            "NetworkPolicy" => ("networking.k8s.io", "v1", "networkpolicies".to_owned()),
+            "MultiNetworkPolicy" => (
+                "k8s.cni.cncf.io",
+                "v1beta1",
+                "multi-networkpolicies".to_owned(),
+            ),
             "IPAMClaim" => ("k8s.cni.cncf.io", "v1alpha1", "ipamclaims".to_owned()),
             "PodNetworkParameters" | "AttachmentParameters" => {
                 ("podnet.dev", "v1alpha1", kind.to_lowercase())

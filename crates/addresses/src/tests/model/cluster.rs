@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use api::IpamClaim;
-use controller::pod::Pod;
+use overview::pod::Pod;
 use serde_json::json;
 use world::World;
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use api::{IpBlock, IpReservation, IpamClaim};
 use controller::excess::{Judged, Suspects};
 use controller::plan::{Choices, plan};
-use controller::pod::Pod;
-use controller::reclaim::{BlockStep, Orphans, addresses_of, keeps};
-use controller::view::View;
+use controller::reclaim::{BlockStep, Orphans, keeps};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_core::ResourceExt as _;
+use overview::pod::Pod;
+use overview::view::{View, addresses_of};
 
 use super::super::super::Object;
 use super::kind::Mirror;

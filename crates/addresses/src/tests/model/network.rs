@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::NetworkAttachmentDefinition;
-use controller::view::{View, meaning};
+use overview::view::{View, meaning};
 use serde_json::json;
 use world::World;
 

@@ -3,12 +3,12 @@
 //! Objects have UIDs and versions, and writes conflict.
 
 use api::{GRANTED, IpBlock, IpBlockStatus, IpReservation, IpReservationStatus, IpamClaim};
-use controller::pod::Pod;
 use k8s_openapi::api::core::v1::Node as ApiNode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube_core::PartialObjectMeta;
 use kube_core::{Resource, ResourceExt as _};
+use overview::pod::Pod;
 
 use super::super::super::{Answer, BY, Command, Object};
 use super::kind::{Kind, is_meant};

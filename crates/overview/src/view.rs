@@ -9,7 +9,7 @@ use api::nad::{
 };
 use api::selection::SelectionRules;
 use api::{
-    AttachmentParameters, IpBlock, IpReservation, NODE_DEFAULT_ANNOTATION,
+    AttachmentParameters, IpBlock, IpReservation, IpamClaim, NODE_DEFAULT_ANNOTATION,
     NetworkAttachmentDefinition, Object, Origin, PodNetwork, PodNetworkAttachment,
     PodNetworkEndpointSlice, PodNetworkParameters, Resolved, Resource,
 };
@@ -116,6 +116,13 @@ impl View {
         });
         resolved
     }
+}
+
+/// Reads the addresses of a claim; none when one of them cannot be read.
+pub fn addresses_of(claim: &IpamClaim) -> BTreeSet<IpAddr> {
+    let ips = claim.status.iter().flat_map(|status| &status.ips);
+    let ips = ips.map(|text| text.split('/').next().unwrap_or(text).parse());
+    ips.collect::<Result<_, _>>().unwrap_or_default()
 }
 
 /// Reads a definition as its pods would.

@@ -14,7 +14,7 @@ use super::view::{self, Key, View};
 /// Builds a view of a cluster with these objects.
 ///
 /// The fields that an API server adds are added: a UID `<name>-uid`, a version, a generation.
-pub(crate) fn view(objects: &[Value]) -> View {
+pub fn view(objects: &[Value]) -> View {
     let mut view = View {
         claims: Some(std::collections::BTreeMap::new()),
         ..View::default()
@@ -67,7 +67,7 @@ fn add(view: &mut View, mut object: Value) {
         "IPReservation" => view.reservations.push(read(object)),
         "PodNetworkEndpointSlice" => view.slices.push(read(object)),
         "IPAMClaim" => {
-            let ips = crate::reclaim::addresses_of(&read::<api::IpamClaim>(object));
+            let ips = view::addresses_of(&read::<api::IpamClaim>(object));
             view.claims.get_or_insert_default().insert(uid, ips);
         }
         other => unreachable!("{other} is not an object of these tests"),
@@ -81,7 +81,7 @@ fn read<K: DeserializeOwned>(object: Value) -> Arc<K> {
 }
 
 /// A time, seconds from the beginning of the tests' time.
-pub(crate) fn at(seconds: i64) -> Timestamp {
+pub fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).expect("a time")
 }
 
@@ -90,19 +90,19 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
     clippy::needless_pass_by_value,
     reason = "they are made where they are passed"
 )]
-pub(crate) fn ours(kind: &str, metadata: Value, spec: Value) -> Value {
+pub fn ours(kind: &str, metadata: Value, spec: Value) -> Value {
     json!({"apiVersion": "podnet.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
 }
 
 /// A network of ours with the parameters of its own name.
-pub(crate) fn network(name: &str) -> Value {
+pub fn network(name: &str) -> Value {
     let reference = json!({"group": "podnet.dev", "kind": "PodNetworkParameters", "name": name});
     let spec = json!({"provider": "podnet.dev/ebpf", "parametersRefs": [reference]});
     ours("PodNetwork", json!({"name": name}), spec)
 }
 
 /// Parameters that are valid, and maybe ask for a number.
-pub(crate) fn parameters(name: &str, number: Option<u32>) -> Value {
+pub fn parameters(name: &str, number: Option<u32>) -> Value {
     let mut spec = json!({"mode": "L2"});
     if let Some(number) = number {
         spec["networkID"] = number.into();
@@ -111,7 +111,7 @@ pub(crate) fn parameters(name: &str, number: Option<u32>) -> Value {
 }
 
 /// An attachment without parameters.
-pub(crate) fn attachment(namespace: &str, name: &str, network: &str) -> Value {
+pub fn attachment(namespace: &str, name: &str, network: &str) -> Value {
     let metadata = json!({"namespace": namespace, "name": name});
     ours(
         "PodNetworkAttachment",
@@ -121,7 +121,7 @@ pub(crate) fn attachment(namespace: &str, name: &str, network: &str) -> Value {
 }
 
 /// A definition with this configuration.
-pub(crate) fn definition(namespace: &str, name: &str, config: &str) -> Value {
+pub fn definition(namespace: &str, name: &str, config: &str) -> Value {
     json!({
         "kind": "NetworkAttachmentDefinition",
         "metadata": {"namespace": namespace, "name": name},
@@ -132,7 +132,7 @@ pub(crate) fn definition(namespace: &str, name: &str, config: &str) -> Value {
 /// Returns a pod in namespace `shop` with a list of KEP-3698 and one of NPWG.
 ///
 /// Each may be empty.
-pub(crate) fn pod(name: &str, kep: &Value, npwg: &str) -> Value {
+pub fn pod(name: &str, kep: &Value, npwg: &str) -> Value {
     let mut annotations = json!({});
     if !kep.is_null() {
         annotations["podnet.dev/networks"] = kep.to_string().into();
@@ -149,18 +149,18 @@ pub(crate) fn pod(name: &str, kep: &Value, npwg: &str) -> Value {
 }
 
 /// A node with this annotation about the default network.
-pub(crate) fn node(name: &str, default: &str) -> Value {
+pub fn node(name: &str, default: &str) -> Value {
     let annotations = json!({api::NODE_DEFAULT_ANNOTATION: default});
     json!({"kind": "Node", "metadata": {"name": name, "annotations": annotations}})
 }
 
 /// The same behind the gate.
-pub(crate) fn gated(mut pod: Value) -> Value {
+pub fn gated(mut pod: Value) -> Value {
     pod["spec"]["schedulingGates"] = json!([{"name": "acme.io/quota"}, {"name": GATE}]);
     pod
 }
 
 /// The one pod of a view with this name.
-pub(crate) fn find<'a>(view: &'a View, name: &str) -> &'a Arc<Pod> {
+pub fn find<'a>(view: &'a View, name: &str) -> &'a Arc<Pod> {
     &view.pods[&("shop".to_owned(), name.to_owned())]
 }

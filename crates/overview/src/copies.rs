@@ -10,7 +10,7 @@ use api::{
     PodNetworkEndpointSlice, PodNetworkParameters,
 };
 use cluster::Work;
-use cluster::copied::{self, Copied, Copier, Guarded, Key, settled, trim_all};
+use cluster::copied::{self, Copied, Copier, Guarded, Key, settled, trim, trim_all};
 use cluster::watch::Progress;
 use k8s_openapi::api::core::v1::Node;
 use kube::core::PartialObjectMeta;
@@ -19,7 +19,6 @@ use kube::{Client, Resource, ResourceExt as _};
 use tokio::sync::Notify;
 
 use super::pod::Pod;
-use super::reclaim::addresses_of;
 use super::view::{self, View};
 
 /// The copies.
@@ -55,7 +54,7 @@ impl Copies {
             reservations: make.needed("ipreservations"),
             // Most of a slice are members, and nobody here reads them.
             slices: make.copy("podnetworkendpointslices", true, Config::default(), labels),
-            pods: make.needed("pods"),
+            pods: make.copy("pods", false, Config::default(), trim_pod),
             nodes: make.copy("nodes", false, Config::default(), trim_node),
             changed,
         };
@@ -119,7 +118,7 @@ impl Copies {
             // One that cannot be read is there all the same.
             let claims = self.claims.store.state().into_iter();
             let claims = claims.filter_map(|claim| {
-                let ips = claim.0.as_ref().map(addresses_of);
+                let ips = claim.0.as_ref().map(view::addresses_of);
                 Some((claim.uid()?, ips.unwrap_or_default()))
             });
             view.claims = Some(claims.collect());
@@ -127,6 +126,13 @@ impl Copies {
         view.unreadable = unreadable;
         view
     }
+}
+
+/// Leaves the labels, by which policies select pods.
+fn trim_pod(pod: &mut Pod) {
+    let labels = pod.metadata.labels.take();
+    trim(pod);
+    pod.metadata.labels = labels;
 }
 
 /// Leaves the annotation about the default network.

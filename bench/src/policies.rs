@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use testbed::{Network, Node, Setup};
 
-use super::{Bench, Known, Run, names, wait_promoted};
+use crate::case::{Bench, Known, Run, names, wait_promoted};
 use crate::interrupt;
 use crate::peers::podnet_plugin;
 use crate::report::{Better, Case};
@@ -17,7 +17,7 @@ use crate::sandbox::{Sandbox, Side};
 use crate::traffic::order::{self, Exchange};
 
 /// Cost of policies.
-pub(super) const CASE: Known = Known {
+pub(crate) const CASE: Known = Known {
     name: "policies",
     title: "Policies at both ports",
     about: "Pairs of pods on L3 networks of one node: two without any policy, of which the second one shows what the pods alone \
