@@ -29,6 +29,10 @@ const SETTLE: Duration = Duration::from_millis(20);
 ///
 /// All pods are looked at for the change of one: no more of a processor than a tenth goes there.
 const REST: u32 = 9;
+/// Longest time between two looks.
+///
+/// On a machine that has too much to do a look takes longer than it costs.
+const REST_MAX: Duration = Duration::from_secs(1);
 /// Time for which pods are followed after the last policy that needs them.
 ///
 /// Who replaces a policy deletes it first.
@@ -112,7 +116,8 @@ impl Policies {
                 self.home.policies.get().complain();
             }
             let ended = Instant::now();
-            let rested = ended + ended.duration_since(begun).saturating_mul(REST);
+            let rest = ended.duration_since(begun).saturating_mul(REST);
+            let rested = ended + rest.min(REST_MAX);
             tokio::select! {
                 () = changed.notified() => {}
                 // The sender lives as long as the node.

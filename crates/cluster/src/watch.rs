@@ -1,11 +1,15 @@
 //! A copy of all objects of a kind, as new as the API server lets it be.
 
 use std::fmt::Debug;
+use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::store::Writer;
+use kube::runtime::wait::{await_condition, conditions};
 use kube::runtime::watcher::{Config, Error, Event, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -13,6 +17,13 @@ use telemetry::chain;
 use tokio::sync::Notify;
 
 use crate::brief;
+
+/// Time to the first attempt after a kind was defined.
+///
+/// An API server serves it a little later. Each further one comes after twice as long, up to [`ABSENT`].
+const SERVED: Duration = Duration::from_millis(250);
+/// Longest time between two attempts at a kind that is not there.
+const ABSENT: Duration = Duration::from_secs(30);
 
 /// How far the copy of a kind is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,6 +135,7 @@ pub async fn follow_into<K>(
 {
     // One request instead of pages of lists, and no more of them in memory at once than one.
     let mut streaming = true;
+    let mut served = SERVED;
     loop {
         let config = if streaming {
             selection.clone().streaming_lists()
@@ -139,7 +151,10 @@ pub async fn follow_into<K>(
                     }
                     apply(&event);
                     match &event {
-                        Event::InitDone => kind.set(Progress::Read),
+                        Event::InitDone => {
+                            served = SERVED;
+                            kind.set(Progress::Read);
+                        }
                         Event::Apply(_) | Event::Delete(_) => kind.changed.notify_one(),
                         Event::Init | Event::InitApply(_) => {}
                     }
@@ -148,7 +163,12 @@ pub async fn follow_into<K>(
                     streaming = false;
                     break;
                 }
-                Err(error) if is_absent(&error) => absent(&kind, &mut apply),
+                Err(error) if is_absent(&error) => {
+                    absent(&kind, &mut apply);
+                    wait_defined(&api, served).await;
+                    served = ABSENT.min(served * 2);
+                    break;
+                }
                 Err(error) => kind.note(&error),
             }
         }
@@ -178,6 +198,24 @@ fn absent<K>(kind: &Kind, apply: &mut impl FnMut(&Event<K>)) {
     }
 }
 
+/// Waits until a kind is defined and this time has passed, or for [`ABSENT`].
+///
+/// Kinds that are no CustomResourceDefinition are asked for after that time, and so are all where the account may not
+/// look at definitions.
+async fn wait_defined<K: Resource<DynamicType = ()> + Clone>(api: &Api<K>, served: Duration) {
+    let definitions: Api<CustomResourceDefinition> = Api::all(api.clone().into_client());
+    let name = format!("{}.{}", K::plural(&()), K::group(&()));
+    let defined = async {
+        let found = await_condition(definitions, &name, conditions::is_crd_established()).await;
+        if found.is_err() {
+            pending::<()>().await;
+        }
+        tokio::time::sleep(served).await;
+    };
+    // Either way it is time to ask.
+    let _ = tokio::time::timeout(ABSENT, defined).await;
+}
+
 fn api_code(error: &Error) -> Option<u16> {
     match error {
         Error::InitialListFailed(kube::Error::Api(status))
@@ -203,5 +241,88 @@ fn why(error: &Error) -> String {
         | Error::WatchFailed(source) => brief(source),
         Error::WatchError(status) => format!("{} ({})", status.message, status.code),
         Error::NoResourceVersion => chain(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use api::IpamClaim;
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::service_fn;
+
+    use super::*;
+
+    const CLAIMS: &str = "/apis/k8s.cni.cncf.io/v1alpha1/ipamclaims";
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+    fn answer(code: u16, lines: &[Value]) -> Response<Body> {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let answer = Response::builder().status(code);
+        answer
+            .body(Body::from(text.into_bytes()))
+            .expect("an answer")
+    }
+
+    fn established() -> Value {
+        let definition = json!({
+            "metadata": {"name": "ipamclaims.k8s.cni.cncf.io", "resourceVersion": "5"},
+            "spec": {
+                "group": "k8s.cni.cncf.io", "scope": "Namespaced", "versions": [],
+                "names": {"kind": "IPAMClaim", "plural": "ipamclaims"},
+            },
+            "status": {"conditions": [{"type": "Established", "status": "True"}]},
+        });
+        json!({"metadata": {"resourceVersion": "5"}, "items": [definition]})
+    }
+
+    /// A server that defines the kind after it was asked once, and has no object of it.
+    ///
+    /// It keeps the paths that it was asked for.
+    fn server(asked: &Arc<Mutex<Vec<String>>>) -> Client {
+        let asked = Arc::clone(asked);
+        let serve = move |request: Request<Body>| {
+            let path = request.uri().path().to_owned();
+            let mut all = asked.lock().expect("the paths");
+            all.push(path.clone());
+            let end = json!({"k8s.io/initial-events-end": "true"});
+            let metadata = json!({"resourceVersion": "6", "annotations": end});
+            let bookmark = json!({"type": "BOOKMARK", "object": {
+                "apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": metadata,
+            }});
+            let found = match (path.as_str(), all.len()) {
+                (CLAIMS, 1) => {
+                    let status = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": ""});
+                    answer(404, &[status])
+                }
+                (CLAIMS, _) => answer(200, &[bookmark]),
+                _ => answer(200, &[established()]),
+            };
+            async { Ok::<_, Infallible>(found) }
+        };
+        Client::new(service_fn(serve), "default")
+    }
+
+    #[tokio::test]
+    async fn a_kind_that_is_not_there_is_read_as_soon_as_it_is_defined() {
+        let (asked, changed) = (Arc::default(), Arc::new(Notify::new()));
+        let kind = Kind::new("ipamclaims", true, &changed);
+        let api: Api<IpamClaim> = Api::all(server(&asked));
+        let follow = follow_into(Arc::clone(&kind), api, Config::default(), |_| {}, |_| {});
+        let read = async {
+            while *kind.progress() != Progress::Read {
+                changed.notified().await;
+            }
+        };
+        tokio::select! {
+            () = follow => {}
+            () = read => {}
+        }
+        let asked = asked.lock().expect("the paths");
+        assert_eq!(asked[..3], [CLAIMS, DEFINITIONS, CLAIMS]);
     }
 }

@@ -246,6 +246,7 @@ const FOR_TESTS: &[(&str, &str)] = &[
     ("addresses", "host"),
     ("addresses", "k8s-openapi"),
     ("addresses", "overview"),
+    ("cluster", "tower"),
     ("ports", "agent-common"),
 ];
 
