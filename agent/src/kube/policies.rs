@@ -14,6 +14,7 @@ use cluster::facts::{Facts, Follow};
 use cluster::policies::{self, Cluster, Multi, Namespaced, Written};
 use futures_util::future::select_all;
 use kube::Client;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
 use world::policies::{Labels, NodeFacts, PodFacts, PolicyWorld};
 
@@ -25,14 +26,10 @@ mod of;
 ///
 /// What is applied together comes in one after the other.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Time between two looks, as a multiple of that of one.
+/// Time between two looks, as a multiple of the processor's time for one.
 ///
 /// All pods are looked at for the change of one: no more of a processor than a tenth goes there.
 const REST: u32 = 9;
-/// Longest time between two looks.
-///
-/// On a machine that has too much to do a look takes longer than it costs.
-const REST_MAX: Duration = Duration::from_secs(1);
 /// Time for which pods are followed after the last policy that needs them.
 ///
 /// Who replaces a policy deletes it first.
@@ -88,7 +85,7 @@ impl Policies {
         let mut unneeded: Option<Instant> = None;
         let mut networks = self.home.world.changes();
         loop {
-            let begun = Instant::now();
+            let (begun, spent) = (Instant::now(), processor_time());
             let mut world = copies.world();
             let known = self.home.world.get();
             if world.is_for_default() {
@@ -115,9 +112,8 @@ impl Policies {
             if self.home.policies.set(world.sorted()) {
                 self.home.policies.get().complain();
             }
-            let ended = Instant::now();
-            let rest = ended.duration_since(begun).saturating_mul(REST);
-            let rested = ended + rest.min(REST_MAX);
+            let spent = processor_time().saturating_sub(spent);
+            let rested = Instant::now() + spent.saturating_mul(REST);
             tokio::select! {
                 () = changed.notified() => {}
                 // The sender lives as long as the node.
@@ -132,6 +128,13 @@ impl Policies {
             }
         }
     }
+}
+
+/// Time that this thread has had a processor.
+///
+/// A look waits for nothing: on a machine that has much to do it takes longer than it costs.
+fn processor_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 impl Copies {

@@ -146,11 +146,19 @@ impl Circulated {
     fn turns(&self) -> Result<[f64; 2]> {
         let line = |line: &str| -> Option<[f64; 2]> {
             let (free, judged) = line.split_once(' ')?;
-            let both = [free.parse().ok()?, judged.parse().ok()?];
-            // Before the load begins, and after it has ended.
-            both.iter().all(|rate| *rate > 0.0).then_some(both)
+            Some([free.parse().ok()?, judged.parse().ok()?])
         };
-        let all: Vec<[f64; 2]> = self.said.lines().filter_map(line).collect();
+        let told: Vec<[f64; 2]> = self.said.lines().filter_map(line).collect();
+        // Before the load begins and after it has ended nothing goes through, and less in the turns next to that.
+        let moves = |both: &[f64; 2]| both.iter().any(|rate| *rate > 0.0);
+        let first = told.iter().position(moves).unwrap_or(told.len());
+        let last = told.iter().rposition(moves).unwrap_or(0);
+        let all = told.get(first + 1..last).unwrap_or_default();
+        if all.iter().flatten().any(|rate| *rate <= 0.0) {
+            bail!(
+                "nothing went through in a turn while packets went round: the switch or the load has lost them"
+            );
+        }
         if all.len() < SECONDS {
             bail!("the switch tells of less than {SECONDS} turns in which anything went through");
         }

@@ -112,7 +112,7 @@ pub enum Exchange {
     Alternating,
     /// One datagram there, one back: both.
     Trip,
-    /// A TCP stream in large writes: each KiB.
+    /// A TCP stream in large writes: each byte.
     Stream,
     /// A TCP connection, opened, with a byte each way, and closed.
     Connection,

@@ -79,15 +79,14 @@ impl EventWriter {
     /// # Errors
     /// When the API server does not take it; it is not tried again before [`AGAIN`].
     pub async fn say(&mut self, note: &Note) -> Result<bool, kube::Error> {
-        self.said.retain(|_, (_, when)| when.elapsed() < AGAIN);
         let what = (note.about.uid.clone().unwrap_or_default(), note.reason);
-        let is_known = self
-            .said
-            .get(&what)
-            .is_some_and(|(text, _)| note.varies || *text == note.text);
+        let is_known = self.said.get(&what).is_some_and(|(text, when)| {
+            when.elapsed() < AGAIN && (note.varies || *text == note.text)
+        });
         if is_known {
             return Ok(false);
         }
+        self.said.retain(|_, (_, when)| when.elapsed() < AGAIN);
         self.said.insert(what, (note.text.clone(), Instant::now()));
         // Those of objects without a namespace are kept where kubectl looks for them.
         let namespace = note.about.namespace.as_deref().unwrap_or("default");

@@ -1,7 +1,6 @@
 //! A copy of all objects of a kind, as new as the API server lets it be.
 
 use std::fmt::Debug;
-use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,8 +8,9 @@ use futures_util::StreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::store::Writer;
+use kube::runtime::utils::Backoff as _;
 use kube::runtime::wait::{await_condition, conditions};
-use kube::runtime::watcher::{Config, Error, Event, watcher};
+use kube::runtime::watcher::{Config, DefaultBackoff, Error, Event, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use telemetry::chain;
@@ -18,12 +18,10 @@ use tokio::sync::Notify;
 
 use crate::brief;
 
-/// Time to the first attempt after a kind was defined.
+/// Time after which a kind is asked for though no definition has come.
 ///
-/// An API server serves it a little later. Each further one comes after twice as long, up to [`ABSENT`].
-const SERVED: Duration = Duration::from_millis(250);
-/// Longest time between two attempts at a kind that is not there.
-const ABSENT: Duration = Duration::from_secs(30);
+/// One that is built in has none.
+const ABSENT: Duration = Duration::from_secs(300);
 
 /// How far the copy of a kind is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,7 +133,7 @@ pub async fn follow_into<K>(
 {
     // One request instead of pages of lists, and no more of them in memory at once than one.
     let mut streaming = true;
-    let mut served = SERVED;
+    let mut pauses = DefaultBackoff::default();
     loop {
         let config = if streaming {
             selection.clone().streaming_lists()
@@ -152,7 +150,7 @@ pub async fn follow_into<K>(
                     apply(&event);
                     match &event {
                         Event::InitDone => {
-                            served = SERVED;
+                            pauses.reset();
                             kind.set(Progress::Read);
                         }
                         Event::Apply(_) | Event::Delete(_) => kind.changed.notify_one(),
@@ -165,8 +163,10 @@ pub async fn follow_into<K>(
                 }
                 Err(error) if is_absent(&error) => {
                     absent(&kind, &mut apply);
-                    wait_defined(&api, served).await;
-                    served = ABSENT.min(served * 2);
+                    if wait_defined(&api).await {
+                        // The definition was there, but the kind was not served yet; or the account may not look.
+                        tokio::time::sleep(pauses.next().unwrap_or_default()).await;
+                    }
                     break;
                 }
                 Err(error) => kind.note(&error),
@@ -198,22 +198,14 @@ fn absent<K>(kind: &Kind, apply: &mut impl FnMut(&Event<K>)) {
     }
 }
 
-/// Waits until a kind is defined and this time has passed, or for [`ABSENT`].
+/// Waits until a kind is defined; false after [`ABSENT`] without a definition.
 ///
-/// Kinds that are no CustomResourceDefinition are asked for after that time, and so are all where the account may not
-/// look at definitions.
-async fn wait_defined<K: Resource<DynamicType = ()> + Clone>(api: &Api<K>, served: Duration) {
+/// True also when definitions cannot be looked at.
+async fn wait_defined<K: Resource<DynamicType = ()> + Clone>(api: &Api<K>) -> bool {
     let definitions: Api<CustomResourceDefinition> = Api::all(api.clone().into_client());
     let name = format!("{}.{}", K::plural(&()), K::group(&()));
-    let defined = async {
-        let found = await_condition(definitions, &name, conditions::is_crd_established()).await;
-        if found.is_err() {
-            pending::<()>().await;
-        }
-        tokio::time::sleep(served).await;
-    };
-    // Either way it is time to ask.
-    let _ = tokio::time::timeout(ABSENT, defined).await;
+    let defined = await_condition(definitions, &name, conditions::is_crd_established());
+    tokio::time::timeout(ABSENT, defined).await.is_ok()
 }
 
 fn api_code(error: &Error) -> Option<u16> {
@@ -268,50 +260,62 @@ mod tests {
             .expect("an answer")
     }
 
-    fn established() -> Value {
-        let definition = json!({
-            "metadata": {"name": "ipamclaims.k8s.cni.cncf.io", "resourceVersion": "5"},
+    fn definition() -> Value {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "ipamclaims.k8s.cni.cncf.io", "resourceVersion": "6"},
             "spec": {
                 "group": "k8s.cni.cncf.io", "scope": "Namespaced", "versions": [],
                 "names": {"kind": "IPAMClaim", "plural": "ipamclaims"},
             },
             "status": {"conditions": [{"type": "Established", "status": "True"}]},
-        });
-        json!({"metadata": {"resourceVersion": "5"}, "items": [definition]})
+        })
     }
 
-    /// A server that defines the kind after it was asked once, and has no object of it.
+    /// A server that defines the kind when its definition is watched, not when that is listed.
     ///
-    /// It keeps the paths that it was asked for.
-    fn server(asked: &Arc<Mutex<Vec<String>>>) -> Client {
+    /// It keeps paths and queries that it was asked for. With `hidden` definitions are forbidden, and the kind is
+    /// there when it is asked for a third time.
+    fn server(asked: &Arc<Mutex<Vec<String>>>, hidden: bool) -> Client {
         let asked = Arc::clone(asked);
         let serve = move |request: Request<Body>| {
-            let path = request.uri().path().to_owned();
+            let uri = request.uri().clone();
+            let query = uri.query().unwrap_or_default();
+            let is_list = !query.contains("watch=true");
             let mut all = asked.lock().expect("the paths");
-            all.push(path.clone());
+            let claims = all.iter().filter(|path| path.starts_with(CLAIMS)).count();
+            all.push(uri.to_string());
+            let status = |code: u16, reason: &str| {
+                let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": ""});
+                answer(code, &[status])
+            };
             let end = json!({"k8s.io/initial-events-end": "true"});
             let metadata = json!({"resourceVersion": "6", "annotations": end});
             let bookmark = json!({"type": "BOOKMARK", "object": {
                 "apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": metadata,
             }});
-            let found = match (path.as_str(), all.len()) {
-                (CLAIMS, 1) => {
-                    let status = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": ""});
-                    answer(404, &[status])
-                }
-                (CLAIMS, _) => answer(200, &[bookmark]),
-                _ => answer(200, &[established()]),
+            let is_known = claims >= if hidden { 2 } else { 1 };
+            let found = match uri.path() {
+                CLAIMS if is_known => answer(200, &[bookmark]),
+                CLAIMS => status(404, "NotFound"),
+                _ if hidden => status(403, "Forbidden"),
+                _ if is_list => answer(
+                    200,
+                    &[json!({"metadata": {"resourceVersion": "5"}, "items": []})],
+                ),
+                _ => answer(200, &[json!({"type": "ADDED", "object": definition()})]),
             };
             async { Ok::<_, Infallible>(found) }
         };
         Client::new(service_fn(serve), "default")
     }
 
-    #[tokio::test]
-    async fn a_kind_that_is_not_there_is_read_as_soon_as_it_is_defined() {
+    /// Follows a kind until it is read; returns the paths asked for, and the time on a clock that goes by waiting.
+    async fn read(hidden: bool) -> (Vec<String>, Duration) {
         let (asked, changed) = (Arc::default(), Arc::new(Notify::new()));
         let kind = Kind::new("ipamclaims", true, &changed);
-        let api: Api<IpamClaim> = Api::all(server(&asked));
+        let api: Api<IpamClaim> = Api::all(server(&asked, hidden));
+        let begun = tokio::time::Instant::now();
         let follow = follow_into(Arc::clone(&kind), api, Config::default(), |_| {}, |_| {});
         let read = async {
             while *kind.progress() != Progress::Read {
@@ -322,7 +326,34 @@ mod tests {
             () = follow => {}
             () = read => {}
         }
-        let asked = asked.lock().expect("the paths");
-        assert_eq!(asked[..3], [CLAIMS, DEFINITIONS, CLAIMS]);
+        let asked = asked.lock().expect("the paths").clone();
+        (asked, begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_not_there_is_read_as_soon_as_it_is_defined() {
+        let (asked, took) = read(false).await;
+        let paths: Vec<&str> = asked
+            .iter()
+            .filter_map(|uri| uri.split('?').next())
+            .collect();
+        // The watch may go on while nobody looks.
+        assert_eq!(paths[..4], [CLAIMS, DEFINITIONS, DEFINITIONS, CLAIMS]);
+        for uri in &asked[1..3] {
+            assert!(
+                uri.contains("metadata.name%3Dipamclaims.k8s.cni.cncf.io"),
+                "{uri}"
+            );
+        }
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_is_asked_for_ever_more_seldom_where_definitions_may_not_be_seen() {
+        let (asked, took) = read(true).await;
+        let claims = asked.iter().filter(|uri| uri.starts_with(CLAIMS));
+        assert!(claims.count() >= 3, "{asked:?}");
+        assert!(took > Duration::from_millis(800), "{took:?}");
+        assert!(took < Duration::from_secs(10), "{took:?}");
     }
 }

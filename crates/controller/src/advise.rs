@@ -3,17 +3,19 @@
 //! They tell of what is not obeyed, selects nothing, or allows everything. It is apart from the plan: nothing waits for it, and the plan needs no policy. Policies are followed by the
 //! controller that leads alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::copied::unread;
+use cluster::events::{EventWriter, Note};
 use cluster::facts::{Facts, Follow};
 use cluster::policies::{self as objects, Cluster, Multi, Namespaced, Of, Written};
 use futures_util::future::{select, select_all};
 use kube::{Client, Resource as _};
 use tokio::sync::Notify;
 
+use super::apply::Said;
 use super::leader::Leader;
 use super::policies::{Followed, Found, Policies};
 use overview::view::View;
@@ -22,14 +24,16 @@ use overview::view::View;
 const REST: Duration = Duration::from_secs(5);
 /// Longest time between two looks: a change of pods or networks ends no rest.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Events of one look; others come in the next ones.
+/// Events that are tried in one look; others come in the next ones.
 const MOST: usize = 32;
+/// Events in a row that the API server does not take, after which a look ends.
+const FAILURES: usize = 3;
 
 /// Copies of policies and namespaces.
 struct Copies {
-    networks: Facts<Followed>,
-    multi: Facts<Followed>,
-    cluster: Facts<Followed>,
+    networks: Facts<Arc<Followed>>,
+    multi: Facts<Arc<Followed>>,
+    cluster: Facts<Arc<Followed>>,
     namespaces: Facts<policy::Labels>,
 }
 
@@ -46,10 +50,16 @@ impl Leader {
         };
         let look = async {
             let mut selecting_none = BTreeSet::new();
+            let mut events = self.executor.writer();
+            let mut turn = 0;
             loop {
                 let policies = copies.policies();
                 if let Some(policies) = policies.filter(|_| self.copies.unread().is_empty()) {
-                    selecting_none = self.look(policies, selecting_none).await;
+                    let found = self.look(policies, selecting_none).await;
+                    let notes = by_turns(found.notes, turn);
+                    self.tell(&mut events, notes.iter()).await;
+                    selecting_none = found.selecting_none;
+                    turn = turn.wrapping_add(1);
                 }
                 tokio::time::sleep(REST).await;
                 // Either way it is time to look again.
@@ -60,8 +70,8 @@ impl Leader {
         select(Box::pin(look), select_all(follow.work())).await;
     }
 
-    /// Looks once; returns the policies that select no pod.
-    async fn look(&self, policies: Policies, before: BTreeSet<String>) -> BTreeSet<String> {
+    /// Looks once.
+    async fn look(&self, policies: Policies, before: BTreeSet<String>) -> Found {
         let (copies, rules) = (Arc::clone(&self.copies), self.rules.clone());
         let looking = tokio::task::spawn_blocking(move || {
             // A view of the cluster costs as much as a look at all of its pods.
@@ -77,16 +87,42 @@ impl Leader {
         let found = looking.await.inspect_err(
             |error| tracing::error!(%error, "policies could not be looked at: their Events come later"),
         );
-        let found = found.unwrap_or_default();
-        let mut written = 0;
-        for note in &found.notes {
-            written += usize::from(self.executor.say(note).await);
-            if written >= MOST {
-                break;
+        found.unwrap_or_default()
+    }
+
+    async fn tell(&self, events: &mut EventWriter, notes: impl Iterator<Item = &Note>) {
+        let (mut tried, mut failed) = (0, 0);
+        for note in notes {
+            match self.executor.say_by(events, note).await {
+                Said::Known => {}
+                Said::Written => (tried, failed) = (tried + 1, 0),
+                Said::Failed => (tried, failed) = (tried + 1, failed + 1),
+            }
+            if tried >= MOST || failed >= FAILURES {
+                return;
             }
         }
-        found.selecting_none
     }
+}
+
+/// Puts notes in the order in which each namespace has one in turn.
+///
+/// So none keeps the others' from being written, however many policies it has. Another one is the first each `turn`.
+fn by_turns(notes: Vec<Note>, turn: usize) -> Vec<Note> {
+    let mut by_namespace: BTreeMap<Option<String>, VecDeque<Note>> = BTreeMap::new();
+    for note in notes {
+        let namespace = note.about.namespace.clone();
+        by_namespace.entry(namespace).or_default().push_back(note);
+    }
+    let mut queues: Vec<VecDeque<Note>> = by_namespace.into_values().collect();
+    let first = turn.checked_rem(queues.len()).unwrap_or(0);
+    queues.rotate_left(first);
+    let mut ordered = Vec::new();
+    while !queues.is_empty() {
+        ordered.extend(queues.iter_mut().filter_map(VecDeque::pop_front));
+        queues.retain(|queue| !queue.is_empty());
+    }
+    ordered
 }
 
 impl Copies {
@@ -114,12 +150,41 @@ impl Copies {
     clippy::unnecessary_wraps,
     reason = "some objects of other kinds have no facts"
 )]
-fn followed<M: Of>(object: &Written<M>) -> Option<Followed>
+fn followed<M: Of>(object: &Written<M>) -> Option<Arc<Followed>>
 where
     Written<M>: kube::Resource,
 {
-    Some(Followed {
-        uid: object.meta().uid.clone().unwrap_or_default(),
-        policy: objects::policy(object),
-    })
+    let uid = object.meta().uid.clone().unwrap_or_default();
+    Some(Arc::new(Followed::new(uid, &objects::policy(object))))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ObjectReference;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_with_many_events_keeps_none_from_the_others() {
+        let note = |(namespace, name): &(&str, &str)| Note {
+            about: ObjectReference {
+                namespace: (!namespace.is_empty()).then(|| (*namespace).to_owned()),
+                name: Some((*name).to_owned()),
+                ..ObjectReference::default()
+            },
+            reason: "NotObeyed",
+            action: "Obey",
+            is_warning: true,
+            varies: false,
+            text: String::new(),
+        };
+        let all = [("a", "1"), ("a", "2"), ("a", "3"), ("b", "4"), ("", "5")];
+        let names = |turn| -> Vec<String> {
+            let notes = by_turns(all.iter().map(note).collect(), turn);
+            notes.into_iter().filter_map(|it| it.about.name).collect()
+        };
+        assert_eq!(names(0), ["5", "1", "4", "2", "3"]);
+        assert_eq!(names(1), ["1", "4", "5", "2", "3"]);
+        assert_eq!(by_turns(Vec::new(), 7), []);
+    }
 }

@@ -65,12 +65,25 @@ enum Outcome {
     Deposed,
 }
 
+/// Result of an Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// It is written.
+    Written,
+    /// It was written lately.
+    Known,
+    /// The API server does not take it, or another controller leads.
+    Failed,
+}
+
 /// Carries out plans, while the fence holds.
 pub struct Executor {
     client: Client,
     fence: Arc<Fence>,
     metrics: Arc<Metrics>,
     events: Mutex<EventWriter>,
+    /// Name of this controller in Events.
+    instance: String,
     /// The controllers' own.
     namespace: String,
     bars: Mutex<Bars>,
@@ -97,12 +110,13 @@ impl Executor {
         fence: Arc<Fence>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let events = Mutex::new(EventWriter::new(client.clone(), REPORTER, instance));
+        let events = EventWriter::new(client.clone(), REPORTER, instance.clone());
         Self {
             client,
             fence,
             metrics,
-            events,
+            events: Mutex::new(events),
+            instance,
             namespace,
             bars: Mutex::default(),
             setbacks: Mutex::default(),
@@ -337,23 +351,33 @@ impl Executor {
     }
 
     /// Writes an Event; true when it was written, and not lately.
-    pub(super) async fn say(&self, note: &Note) -> bool {
-        if !self.fence.holds() {
-            return false;
-        }
+    async fn say(&self, note: &Note) -> bool {
         let mut events = self.events.lock().await;
+        self.say_by(&mut events, note).await == Said::Written
+    }
+
+    /// Returns another writer of Events, which none of those of the plan waits for.
+    pub(super) fn writer(&self) -> EventWriter {
+        EventWriter::new(self.client.clone(), REPORTER, self.instance.clone())
+    }
+
+    /// Writes an Event by this writer.
+    pub(super) async fn say_by(&self, events: &mut EventWriter, note: &Note) -> Said {
+        if !self.fence.holds() {
+            return Said::Failed;
+        }
         let said = tokio::time::timeout(PATIENCE, events.say(note)).await;
-        let outcome = match said {
-            Ok(Ok(true)) => "written",
-            Ok(Ok(false)) => return false,
+        let (said, outcome) = match said {
+            Ok(Ok(true)) => (Said::Written, "written"),
+            Ok(Ok(false)) => return Said::Known,
             Ok(Err(error)) => {
                 tracing::debug!(error = brief(&error), "an Event is dropped");
-                "failed"
+                (Said::Failed, "failed")
             }
-            Err(_) => "failed",
+            Err(_) => (Said::Failed, "failed"),
         };
         self.metrics.write("Event", outcome);
-        outcome == "written"
+        said
     }
 
     async fn pod(&self, pod: &Pod, step: &PodStep, nodes: usize) -> bool {

@@ -1,13 +1,12 @@
 //! `controller`: what is decided once for a cluster, and not on each node.
 //!
-//! - [`conditions`] of networks and attachments, the status of [`parameters`], [`numbers`] and [`transports`] of networks, the default
+//! - [`conditions`] of networks and attachments, the status of [`parameters`], [`numbers`] and transports of networks, the default
 //!   network.
-//! - [`usage`]: what is in use is not deleted. [`gate`]: which pods may be scheduled. [`reclaim`]:
+//! - What is in use is not deleted. [`gate`]: which pods may be scheduled. [`reclaim`]:
 //!   what those that are gone have left. [`excess`]: what nodes take beyond their pods' needs, [`bars`]: those that do not
 //!   stop.
-//! - [`plan`] makes one list of it all, from a [`view`] of the cluster; [`apply`] carries it out.
-//!   [`copies`] keep the view. One controller writes at a time, as `election` decides: the [`leader`].
-//!
+//! - [`plan`] makes one list of it all, from a view of the cluster, which `overview` keeps; [`apply`] carries it out.
+//!   One controller writes at a time, as `election` decides: the [`leader`].
 //! - [`advise`] writes Events about network [`policies`].
 //!
 //! No pod needs a controller to start, but one behind the scheduling gate.

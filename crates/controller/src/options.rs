@@ -60,6 +60,6 @@ pub struct ControllerOptions {
     #[arg(long, env = "PODNET_HOLD_AT", hide = true)]
     pub hold_at: Option<String>,
     /// Log filter, as in `info,agent=debug`
-    #[arg(long, env = "PODNET_LOG", default_value = "info")]
+    #[arg(long, env = "PODNET_LOG", default_value = "info,kube_runtime=off")]
     pub log: String,
 }

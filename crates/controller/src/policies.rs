@@ -9,11 +9,12 @@ use std::sync::Arc;
 use api::{PolicyKind, PolicyObject};
 use cluster::events::Note;
 use k8s_openapi::api::core::v1::ObjectReference;
-use policy::{Member, Policy, Warning, Workload, Workloads, World};
+use policy::{Member, Read, Warning, Workload, Workloads, World};
 use policy_objects::{Known, Place};
 
 use overview::usage::references;
 use overview::view::View;
+use serde_json::Value;
 
 /// Action of the Events.
 const ACTION: &str = "Obey";
@@ -21,14 +22,31 @@ const ACTION: &str = "Obey";
 /// A policy with the UID of its object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Followed {
-    pub(super) uid: String,
-    pub(super) policy: Arc<PolicyObject>,
+    uid: String,
+    /// Without the spec, of which only what was read is kept.
+    policy: PolicyObject,
+    read: Read,
 }
 
-/// Policies that are for networks of podnet, and what they select by.
+impl Followed {
+    /// Reads a policy.
+    pub(super) fn new(uid: String, policy: &PolicyObject) -> Self {
+        Self {
+            uid,
+            policy: PolicyObject {
+                spec: Value::Null,
+                ..policy.clone()
+            },
+            read: policy_objects::read(policy),
+        }
+    }
+}
+
+/// Policies of the cluster, and what they select by.
 #[derive(Debug, Default)]
 pub(super) struct Policies {
-    pub(super) all: Vec<Followed>,
+    /// All policies.
+    pub(super) all: Vec<Arc<Followed>>,
     /// Labels of namespaces by name.
     pub(super) namespaces: BTreeMap<String, policy::Labels>,
 }
@@ -36,18 +54,29 @@ pub(super) struct Policies {
 /// Events about policies, and the policies that select no pod.
 #[derive(Debug, Default)]
 pub(super) struct Found {
+    /// Events that are due, in the order of the policies.
     pub(super) notes: Vec<Note>,
     /// UIDs of policies that select no pod.
     pub(super) selecting_none: BTreeSet<String>,
 }
 
+/// Warnings of a policy on all of its networks.
+#[derive(Debug, Default)]
+struct Warned {
+    /// Rules that allow everything.
+    open: BTreeSet<Warning>,
+    /// It selects a pod of some network.
+    selects: bool,
+}
+
 impl Policies {
-    /// Finds what is to be said.
+    /// Finds the Events that are due.
     ///
-    /// A policy that selects no pod has a note only if it did not `before`, either: pods come after their policy.
-    pub(super) fn look(&self, view: &View, before: &BTreeSet<String>) -> Found {
+    /// A policy that selects no pod has one only if it did not `before`, either: pods come after their policy.
+    pub(super) fn look(self, view: &View, before: &BTreeSet<String>) -> Found {
         let resolved = view.resolve();
         let known = Known {
+            defaults: view.routed_defaults(&resolved),
             resolved: &resolved,
             meaning: &|namespace, name| {
                 let key = (namespace.to_owned(), name.to_owned());
@@ -58,120 +87,126 @@ impl Policies {
             .all
             .iter()
             .map(|it| (it, Place::of(&it.policy, &known)));
-        let placed: Vec<(&Followed, Place)> = placed
-            .filter(|(it, place)| !place.is_left_to_others(&it.policy))
+        let placed: Vec<(&Arc<Followed>, Place)> = placed
+            .filter(|(_, place)| !place.is_left_to_others)
             .collect();
-        let networks = placed.iter().flat_map(|(_, place)| &place.networks);
-        let worlds = self.worlds(view, &networks.map(String::as_str).collect());
+        let mut warned: Vec<Warned> = placed.iter().map(|_| Warned::default()).collect();
+        let mut by_network: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (at, (_, place)) in placed.iter().enumerate() {
+            for network in &place.networks {
+                // Whoever names a network that is not there costs no look at its pods.
+                if let Some((name, _)) = view.networks.get_key_value(network) {
+                    by_network.entry(name).or_default().push(at);
+                }
+            }
+        }
+        let mut members = members(view, &by_network);
+        // One world for all networks: namespaces are the largest part of it.
+        let mut world = World {
+            namespaces: self.namespaces,
+            ..World::default()
+        };
+        for (network, policies) in by_network {
+            world.members = members.remove(network).unwrap_or_default();
+            for at in policies {
+                let (Some((followed, _)), Some(warned)) = (placed.get(at), warned.get_mut(at))
+                else {
+                    continue;
+                };
+                let warnings = policy::warnings(&world, &followed.read.policy, true);
+                warned.add(warnings);
+            }
+        }
         let mut found = Found::default();
-        for (followed, place) in &placed {
-            let read = policy_objects::read(&followed.policy);
-            let lost = place
+        for ((followed, place), warned) in placed.into_iter().zip(warned) {
+            let refused = place
                 .networks
                 .iter()
-                .filter(|network| !view.networks.contains_key(*network));
-            let lost = lost.map(|network| {
-                format!("there is no PodNetwork {network}: create it, or correct the annotation")
-            });
+                .filter_map(|it| resolved.network(it).err());
+            let refused: Vec<String> = refused.map(|error| error.to_string()).collect();
+            // Where a network is missing, nothing says which pods it would have had.
+            let selects_none = refused.is_empty() && place.problems.is_empty() && !warned.selects;
             let own = followed.policy.problems.iter().chain(&place.problems);
-            let problems = own.cloned().chain(lost);
-            let problems = problems.chain(read.problems.iter().map(ToString::to_string));
-            found.add(followed, ("NotObeyed", true), &problems.collect::<Vec<_>>());
-            let worlds = place
-                .networks
-                .iter()
-                .filter_map(|it| worlds.get(it.as_str()));
-            let worlds: Vec<&World> = worlds.collect();
-            let warnings = warnings(&worlds, &read.policy);
-            let (nobody, open): (Vec<Warning>, Vec<Warning>) = warnings
-                .into_iter()
-                .partition(|it| *it == Warning::SelectsNobody);
-            let sentences = |all: Vec<Warning>| -> Vec<String> {
-                all.iter().map(ToString::to_string).collect()
-            };
-            found.add(followed, ("AllowsEverything", true), &sentences(open));
-            if !nobody.is_empty() {
+            let problems = own.cloned().chain(refused);
+            let problems = problems.chain(followed.read.problems.iter().map(ToString::to_string));
+            found.add(followed, ("NotObeyed", true), problems);
+            let open = warned.open.iter().map(ToString::to_string);
+            found.add(followed, ("AllowsEverything", true), open);
+            if selects_none {
                 found.selecting_none.insert(followed.uid.clone());
                 if before.contains(&followed.uid) {
-                    found.add(followed, ("SelectsNothing", false), &sentences(nobody));
+                    let text = Warning::SelectsNobody.to_string();
+                    found.add(followed, ("SelectsNothing", false), [text].into_iter());
                 }
             }
         }
         found
     }
+}
 
-    /// The pods of these networks, with labels.
-    fn worlds<'a>(&self, view: &View, networks: &BTreeSet<&'a str>) -> BTreeMap<&'a str, World> {
-        let mut members: BTreeMap<&str, Vec<Member>> =
-            networks.iter().map(|name| (*name, Vec::new())).collect();
-        let mut workloads = Workloads::default();
-        // Where no policy is, nobody has to know which pods are on which network.
-        let pods = view.pods.values().filter(|_| !networks.is_empty());
-        for pod in pods.filter(|pod| !pod.has_ended() && !pod.spec.host_network) {
-            let found = references(pod, view);
-            let attachments = found.attachments.iter();
-            let attachments = attachments.filter_map(|key| view.attachments.get(key));
-            let by_attachment = attachments.map(|it| &it.spec.pod_network_name);
-            let on: BTreeSet<&String> = found.networks.iter().chain(by_attachment).collect();
-            let workload = workloads.share(Workload {
-                namespace: pod.namespace().to_owned(),
-                labels: pod.metadata.labels.clone().unwrap_or_default(),
-                ports: Vec::new(),
-            });
-            for network in on {
-                if let Some(members) = members.get_mut(network.as_str()) {
-                    members.push(Member {
-                        workload: Arc::clone(&workload),
-                        addresses: Vec::new(),
-                    });
-                }
+/// The pods of these networks, with labels.
+fn members<'a>(
+    view: &View,
+    networks: &BTreeMap<&'a str, Vec<usize>>,
+) -> BTreeMap<&'a str, Vec<Member>> {
+    let mut members: BTreeMap<&str, Vec<Member>> =
+        networks.keys().map(|name| (*name, Vec::new())).collect();
+    let mut workloads = Workloads::default();
+    // Where no policy is, nobody has to know which pods are on which network.
+    let pods = view.pods.values().filter(|_| !networks.is_empty());
+    for pod in pods.filter(|pod| !pod.has_ended() && !pod.spec.host_network) {
+        let found = references(pod, view);
+        let attachments = found.attachments.iter();
+        let attachments = attachments.filter_map(|key| view.attachments.get(key));
+        let by_attachment = attachments.map(|it| &it.spec.pod_network_name);
+        let on: BTreeSet<&String> = found.networks.iter().chain(by_attachment).collect();
+        let workload = workloads.share(Workload {
+            namespace: pod.namespace().to_owned(),
+            labels: pod.metadata.labels.clone().unwrap_or_default(),
+            ports: Vec::new(),
+        });
+        for network in on {
+            if let Some(members) = members.get_mut(network.as_str()) {
+                members.push(Member {
+                    workload: Arc::clone(&workload),
+                    addresses: Vec::new(),
+                });
             }
         }
-        let worlds = members.into_iter().map(|(network, members)| {
-            let world = World {
-                namespaces: self.namespaces.clone(),
-                members,
-                nodes: Vec::new(),
-            };
-            (network, world)
-        });
-        worlds.collect()
+    }
+    members
+}
+
+impl Warned {
+    /// Adds the warnings on one network.
+    ///
+    /// A rule that leaves out the peers alone, as one that opens a port to all, is what many policies are for.
+    fn add(&mut self, warnings: Vec<Warning>) {
+        self.selects |= !warnings.contains(&Warning::SelectsNobody);
+        let is_open = |it: &Warning| matches!(it, Warning::AnyPeer { any_port: true, .. });
+        self.open.extend(warnings.into_iter().filter(is_open));
     }
 }
 
 impl Found {
-    fn add(&mut self, of: &Followed, (reason, is_warning): (&'static str, bool), text: &[String]) {
-        if text.is_empty() {
-            return;
+    fn add(
+        &mut self,
+        of: &Followed,
+        (reason, is_warning): (&'static str, bool),
+        sentences: impl Iterator<Item = String>,
+    ) {
+        let text: Vec<String> = sentences.collect();
+        if !text.is_empty() {
+            self.notes.push(Note {
+                about: about(of),
+                reason,
+                action: ACTION,
+                is_warning,
+                varies: false,
+                text: text.join("; "),
+            });
         }
-        self.notes.push(Note {
-            about: about(of),
-            reason,
-            action: ACTION,
-            is_warning,
-            varies: false,
-            text: text.join("; "),
-        });
     }
-}
-
-/// Returns the warnings of a policy that can be obeyed, each once.
-///
-/// However many networks it is for. It selects nobody where it does so on all of them. A rule that leaves out the peers alone, as one that opens a
-/// port to all, is what many policies are for.
-fn warnings(worlds: &[&World], policy: &Policy) -> BTreeSet<Warning> {
-    let each = worlds
-        .iter()
-        .map(|world| policy::warnings(world, policy, true));
-    let each: Vec<Vec<Warning>> = each.collect();
-    let everywhere = each.iter().all(|all| all.contains(&Warning::SelectsNobody));
-    let all = each.into_iter().flatten();
-    let told = all.filter(|warning| match warning {
-        Warning::SelectsNobody => everywhere,
-        Warning::AnyPeer { any_port, .. } => *any_port,
-        Warning::NoAddresses { .. } => false,
-    });
-    told.collect()
 }
 
 fn about(of: &Followed) -> ObjectReference {

@@ -41,6 +41,12 @@ impl Parsed {
         let mut by_default = Vec::new();
         let networks = Known {
             resolved: &world.resolved,
+            defaults: world
+                .resolved
+                .routed_by_node()
+                .map(|network| network.name.clone())
+                .into_iter()
+                .collect(),
             meaning: &|namespace, name| {
                 let key = (namespace.to_owned(), name.to_owned());
                 let definition = world.definitions.get(&key)?.as_read(namespace, name);

@@ -59,7 +59,7 @@ impl Told {
         self.of = Some(Arc::clone(parsed));
         let (mut problems, mut left) = (Problems::new(), Problems::new());
         for (object, read, place) in parsed.all() {
-            let to = if place.is_left_to_others(object) {
+            let to = if place.is_left_to_others {
                 &mut left
             } else {
                 &mut problems

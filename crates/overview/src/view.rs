@@ -11,7 +11,7 @@ use api::selection::SelectionRules;
 use api::{
     AttachmentParameters, IpBlock, IpReservation, IpamClaim, NODE_DEFAULT_ANNOTATION,
     NetworkAttachmentDefinition, Object, Origin, PodNetwork, PodNetworkAttachment,
-    PodNetworkEndpointSlice, PodNetworkParameters, Resolved, Resource,
+    PodNetworkEndpointSlice, PodNetworkParameters, Resolved, Resource, Routing,
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
@@ -115,6 +115,22 @@ impl View {
             Some(transports::decide(network, object.given()))
         });
         resolved
+    }
+
+    /// Names of the networks with routing by nodes that pods without a list are on, on some node.
+    ///
+    /// `resolved` is that of [`Self::resolve`].
+    pub fn routed_defaults(&self, resolved: &Resolved) -> Vec<String> {
+        let own = self.node_defaults.networks();
+        let names = own.iter().chain([&self.rules.default_network]);
+        let routed = names.filter_map(|name| {
+            let network = resolved.network(name).ok();
+            let network = network.filter(|network| network.routing == Routing::Node);
+            // A node whose default network has no routes has those of the network that holds them.
+            network.or_else(|| resolved.routed_by_node())
+        });
+        let names: BTreeSet<&String> = routed.map(|network| &network.name).collect();
+        names.into_iter().cloned().collect()
     }
 }
 

@@ -15,6 +15,10 @@ pub struct Place {
     pub networks: Vec<String>,
     /// Reasons for which it is not in force somewhere.
     pub problems: Vec<String>,
+    /// All that it names is of others: a default network or plugins that are none of podnet's.
+    ///
+    /// Others may obey it.
+    pub is_left_to_others: bool,
 }
 
 /// Finds the meaning of a `NetworkAttachmentDefinition` by namespace and name.
@@ -24,6 +28,8 @@ pub type MeaningOf<'a> = dyn Fn(&str, &str) -> Option<Result<Meaning, Definition
 pub struct Known<'a> {
     /// The networks and their attachments.
     pub resolved: &'a Resolved,
+    /// Default networks that are podnet's: those with `routing: Node` that pods without a list are on.
+    pub defaults: Vec<String>,
     /// The definitions.
     pub meaning: &'a MeaningOf<'a>,
 }
@@ -32,6 +38,7 @@ impl fmt::Debug for Known<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Known")
             .field("resolved", &self.resolved)
+            .field("defaults", &self.defaults)
             .finish_non_exhaustive()
     }
 }
@@ -42,20 +49,24 @@ impl Place {
     pub fn of(object: &PolicyObject, known: &Known<'_>) -> Self {
         let mut place = Self::default();
         match &object.networks {
-            PolicyNetworks::Default => match known.resolved.routed_by_node() {
-                Some(network) => place.networks.push(network.name.clone()),
-                None => place.problems.push(
+            PolicyNetworks::Default if known.defaults.is_empty() => {
+                place.is_left_to_others = true;
+                place.problems.push(
                     "podnet does not enforce it on the default network, which is not one of routing: Node: name the \
                      networks that it is for in the annotation podnet.dev/networks"
                         .to_owned(),
-                ),
-            },
+                );
+            }
+            PolicyNetworks::Default => place.networks.clone_from(&known.defaults),
             PolicyNetworks::PodNetworks(names) => place.networks.clone_from(names),
             PolicyNetworks::Definitions(names) => {
+                place.is_left_to_others = !names.is_empty();
                 for (namespace, name) in names {
-                    match known.network_of(namespace, name) {
+                    let found = known.network_of(namespace, name);
+                    place.is_left_to_others &= matches!(found, Err((_, true)));
+                    match found {
                         Ok(network) => place.networks.push(network),
-                        Err(problem) => place.problems.push(problem),
+                        Err((problem, _)) => place.problems.push(problem),
                     }
                 }
             }
@@ -64,44 +75,38 @@ impl Place {
         place.networks.dedup();
         place
     }
-
-    /// Reports whether the policy is left to others.
-    ///
-    /// It is for a default network that is none of podnet's.
-    #[must_use]
-    pub fn is_left_to_others(&self, object: &PolicyObject) -> bool {
-        object.networks == PolicyNetworks::Default && self.networks.is_empty()
-    }
 }
 
 impl Known<'_> {
     /// Returns the PodNetwork that a definition leads to.
     ///
     /// # Errors
-    /// The reason for which it leads to none, and the remedy.
-    fn network_of(&self, namespace: &str, name: &str) -> Result<String, String> {
+    /// The reason for which it leads to none, with the remedy; true where it leads to a network of another plugin.
+    fn network_of(&self, namespace: &str, name: &str) -> Result<String, (String, bool)> {
         let Some(meaning) = (self.meaning)(namespace, name) else {
-            return Err(format!(
+            let problem = format!(
                 "there is no NetworkAttachmentDefinition {namespace}/{name}: create it, or correct the annotation"
-            ));
+            );
+            return Err((problem, false));
         };
-        let (namespace, name) = match meaning.map_err(|error| error.to_string())? {
+        let (namespace, name) = match meaning.map_err(|error| (error.to_string(), false))? {
             Meaning::ByName(network) => return Ok(network),
             Meaning::Own(own) => match own.network {
                 NetworkRef::PodNetwork(network) => return Ok(network),
                 NetworkRef::Attachment { namespace, name } => (namespace, name),
             },
             Meaning::Delegate(_) => {
-                return Err(format!(
+                let problem = format!(
                     "NetworkAttachmentDefinition {namespace}/{name} is of another plugin, whose networks podnet \
                      does not judge: name one of podnet's"
-                ));
+                );
+                return Err((problem, true));
             }
         };
         let attachment = self.resolved.attachment(&namespace, &name);
         attachment
             .map(|it| it.network.clone())
-            .map_err(|error| error.to_string())
+            .map_err(|error| (error.to_string(), false))
     }
 }
 
@@ -154,6 +159,7 @@ pub fn read(object: &PolicyObject) -> Read {
 mod tests {
     use std::collections::BTreeMap;
 
+    use api::nad::{Definition, read_definition};
     use serde_json::{Value, json};
 
     use super::*;
@@ -168,12 +174,23 @@ mod tests {
 
     fn place(object: &PolicyObject) -> Place {
         let resolved = Resolved::default();
-        let meaning = |namespace: &str, name: &str| {
-            let known = (namespace, name) == ("shop", "blue-net");
-            known.then(|| Ok(Meaning::ByName("blue".to_owned())))
+        let meaning = |namespace: &str, name: &str| match (namespace, name) {
+            ("shop", "blue-net") => Some(Ok(Meaning::ByName("blue".to_owned()))),
+            ("shop", "bridged") => {
+                let annotations = BTreeMap::new();
+                let definition = Definition {
+                    namespace,
+                    name,
+                    annotations: &annotations,
+                    config: r#"{"cniVersion": "1.0.0", "name": "br", "type": "bridge"}"#,
+                };
+                Some(read_definition(&definition).map(|read| read.meaning))
+            }
+            _ => None,
         };
         let known = Known {
             resolved: &resolved,
+            defaults: Vec::new(),
             meaning: &meaning,
         };
         Place::of(object, &known)
@@ -198,14 +215,32 @@ mod tests {
             found.problems[0].starts_with("there is no NetworkAttachmentDefinition shop/lost"),
             "{found:?}"
         );
-        assert!(!found.is_left_to_others(&multi));
+        assert!(!found.is_left_to_others);
+    }
+
+    #[test]
+    fn a_policy_for_networks_of_other_plugins_alone_is_left_to_them() {
+        let of = |names: &str| {
+            let annotation = [("k8s.v1.cni.cncf.io/policy-for", names)];
+            let spec = json!({"podSelector": {}});
+            place(&object(PolicyKind::MultiNetworkPolicy, &annotation, spec))
+        };
+        let alone = of("bridged");
+        assert!(alone.is_left_to_others, "{alone:?}");
+        assert!(
+            alone.problems[0].contains("is of another plugin"),
+            "{alone:?}"
+        );
+        for mixed in ["bridged, blue-net", "bridged, lost", ""] {
+            assert!(!of(mixed).is_left_to_others, "{mixed}");
+        }
     }
 
     #[test]
     fn a_policy_without_networks_is_left_to_others_where_the_node_routes_for_none() {
         let bare = object(PolicyKind::NetworkPolicy, &[], json!({"podSelector": {}}));
         let found = place(&bare);
-        assert!(found.is_left_to_others(&bare) && found.networks.is_empty());
+        assert!(found.is_left_to_others && found.networks.is_empty());
         assert!(found.problems[0].contains("routing: Node"), "{found:?}");
     }
 

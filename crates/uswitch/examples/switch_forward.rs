@@ -145,10 +145,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         client.add(&config, (device.as_fd(), false), &[listener.as_fd()])?;
         devices.push(kernel);
     }
-    let mut before = 0;
+    let (mut before, mut judged_first) = (0, true);
     while !running.is_finished() {
         if let (Some(shown), true) = (&shown, by_turns) {
-            let [free, judged] = turns(&mut client, shown)?;
+            judged_first = !judged_first;
+            let [free, judged] = turns(&mut client, shown, judged_first)?;
             println!("{free:.0} {judged:.0}");
             continue;
         }
@@ -192,23 +193,33 @@ fn port(nth: u8, judged: bool) -> Result<PortConfig, Box<dyn Error>> {
 }
 
 /// Returns packets a second of a turn without and of one with judged ports.
-fn turns(client: &mut Client, shown: &Shown) -> Result<[f64; 2], Box<dyn Error>> {
+fn turns(
+    client: &mut Client,
+    shown: &Shown,
+    judged_first: bool,
+) -> Result<[f64; 2], Box<dyn Error>> {
     let mut rates = [0.0; 2];
-    for (rate, judged) in rates.iter_mut().zip([false, true]) {
+    for judged in [judged_first, !judged_first] {
         if judged {
             // While the switch does not look at it: a packet that finds it half written is the kernel's.
+            set_judged(client, false)?;
             shown.show()?;
         }
-        for nth in 0..2 {
-            client.update(&port(nth, judged)?)?;
-        }
+        set_judged(client, judged)?;
         thread::sleep(SETTLE);
         let (before, begun) = (forwarded(client)?, Instant::now());
         thread::sleep(TURN);
         let packets = forwarded(client)?.saturating_sub(before);
-        *rate = packets as f64 / begun.elapsed().as_secs_f64();
+        rates[usize::from(judged)] = packets as f64 / begun.elapsed().as_secs_f64();
     }
     Ok(rates)
+}
+
+fn set_judged(client: &mut Client, judged: bool) -> Result<(), Box<dyn Error>> {
+    for nth in 0..2 {
+        client.update(&port(nth, judged)?)?;
+    }
+    Ok(())
 }
 
 fn forwarded(client: &mut Client) -> Result<u64, Box<dyn Error>> {

@@ -1,17 +1,15 @@
 use serde_json::{Value, json};
 
 use super::*;
-use overview::samples::{network, parameters, pod, view};
+use overview::samples::{network, node, ours, parameters, pod, view};
 
 fn followed(kind: PolicyKind, name: &str, networks: &str, spec: Value) -> Followed {
     let mut annotations = BTreeMap::new();
     if !networks.is_empty() {
         annotations.insert("podnet.dev/networks".to_owned(), networks.to_owned());
     }
-    Followed {
-        uid: format!("{name}-uid"),
-        policy: Arc::new(PolicyObject::read(kind, ("shop", name), &annotations, spec)),
-    }
+    let policy = PolicyObject::read(kind, ("shop", name), &annotations, spec);
+    Followed::new(format!("{name}-uid"), &policy)
 }
 
 fn policy(name: &str, networks: &str, spec: Value) -> Followed {
@@ -24,11 +22,12 @@ fn said(all: Vec<Followed>) -> Vec<(&'static str, String)> {
     web["metadata"]["labels"] = json!({"app": "web"});
     let view = view(&[network("blue"), parameters("blue", Some(7)), web]);
     let shop = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
-    let policies = Policies {
-        all,
-        namespaces: BTreeMap::from([("shop".to_owned(), shop)]),
+    let all: Vec<Arc<Followed>> = all.into_iter().map(Arc::new).collect();
+    let policies = || Policies {
+        all: all.clone(),
+        namespaces: BTreeMap::from([("shop".to_owned(), shop.clone())]),
     };
-    let first = policies.look(&view, &BTreeSet::new());
+    let first = policies().look(&view, &BTreeSet::new());
     assert!(
         first
             .notes
@@ -36,7 +35,7 @@ fn said(all: Vec<Followed>) -> Vec<(&'static str, String)> {
             .all(|note| note.reason != "SelectsNothing"),
         "pods come after their policy: {first:?}"
     );
-    let second = policies.look(&view, &first.selecting_none);
+    let second = policies().look(&view, &first.selecting_none);
     let notes = second.notes.into_iter();
     notes.map(|note| (note.reason, note.text)).collect()
 }
@@ -75,12 +74,16 @@ fn a_policy_that_selects_no_pod_of_its_networks_is_told_in_the_second_look() {
             .1
             .starts_with("the policy selects no pod of the network")
     );
+    // Nothing tells which pods the one that is not there would have.
+    let found = said(vec![policy("a", "green", one_rule("db", &peers()))]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].0, "NotObeyed");
     // The pod is not on the other network, and it is on this one.
     let of_both = policy("b", "blue, green", one_rule("web", &peers()));
     let found = said(vec![of_both]);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].0, "NotObeyed");
-    assert!(found[0].1.starts_with("there is no PodNetwork green"));
+    assert!(found[0].1.starts_with("PodNetwork green does not exist"));
 }
 
 #[test]
@@ -124,4 +127,38 @@ fn an_event_is_about_the_object_of_its_kind() {
     let about = super::about(&multi);
     assert_eq!(about.namespace.as_deref(), Some("shop"));
     assert_eq!(about.uid.as_deref(), Some("m-uid"));
+}
+
+#[test]
+fn a_policy_for_the_default_network_is_judged_on_each_one_that_nodes_have() {
+    let routed = |name: &str| {
+        let spec = json!({"mode": "L3", "routing": "Node", "subnets": ["10.1.0.0/16"]});
+        [
+            network(name),
+            ours("PodNetworkParameters", json!({"name": name}), spec),
+        ]
+    };
+    let mut web = pod("web", &Value::Null, "");
+    web["metadata"]["labels"] = json!({"app": "web"});
+    web["spec"]["nodeName"] = "n1".into();
+    let mut objects = vec![web, node("n1", "own")];
+    objects.extend(routed("own"));
+    objects.extend(routed("default"));
+    let shop = BTreeMap::from([("shop".to_owned(), policy::Labels::new())]);
+    let look = |app: &str| {
+        let one = policy(
+            "a",
+            "",
+            one_rule(app, &json!({"from": [{"podSelector": {}}]})),
+        );
+        let policies = Policies {
+            all: vec![Arc::new(one)],
+            namespaces: shop.clone(),
+        };
+        policies.look(&view(&objects), &BTreeSet::from(["a-uid".to_owned()]))
+    };
+    assert_eq!(look("web").notes, []);
+    let lost = look("db").notes;
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    assert_eq!(lost[0].reason, "SelectsNothing");
 }

@@ -66,7 +66,9 @@ pub(super) fn run(options: &Options) -> xtask::Done {
     Network::must_be_native()?;
     let worker = (&*format!("/{WORKER}"), &*programs.join(WORKER));
     let places = place::dir().join("suite-images");
-    let archive = images::write_agnhost(IMAGE, images::Sctp::Kernel, &[worker], &places)?;
+    let agnhost = golang::suite::agnhost_connect(&binaries::dir())?;
+    let archive =
+        images::write_agnhost(IMAGE, (&agnhost, images::Sctp::Kernel), &[worker], &places)?;
     for name in &nodes {
         node::import(name, &archive)?;
     }

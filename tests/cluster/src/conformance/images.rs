@@ -80,19 +80,19 @@ pub(super) fn write(suite: &Path, dir: &Path) -> Result<Vec<PathBuf>> {
 
 /// Writes an image of agnhost under a name that others' tests have for it.
 ///
-/// `more` are programs that they have in it, too: their names in the image, and files.
+/// `program` is its file. `more` are programs that they have in it, too: their names in the image, and files.
 ///
 /// # Errors
 /// As [`write`].
 pub(super) fn write_agnhost(
     name: &str,
-    sctp: Sctp,
+    (program, sctp): (&Path, Sctp),
     more: &[(&str, &Path)],
     dir: &Path,
 ) -> Result<PathBuf> {
     packages()?;
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-    let mut image = agnhost(&programs::agnhost(&binaries::dir())?, sctp)?;
+    let mut image = agnhost(program, sctp)?;
     for (place, program) in more {
         image.program(place, program)?;
     }

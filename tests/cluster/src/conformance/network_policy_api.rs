@@ -97,8 +97,10 @@ fn load(source: &Source, nodes: &[String]) -> Result<()> {
     } else {
         images::Sctp::Waits
     };
+    let agnhost = golang::suite::agnhost(&binaries::dir())?;
+    let places = place::dir().join("suite-images");
     for image in &source.images {
-        let archive = images::write_agnhost(image, sctp, &[], &place::dir().join("suite-images"))?;
+        let archive = images::write_agnhost(image, (&agnhost, sctp), &[], &places)?;
         for name in nodes {
             node::import(name, &archive)?;
         }

@@ -183,7 +183,8 @@ impl Node {
     /// If it does not.
     pub fn wait_dead(&self) {
         let mut child = self.take_agent().expect("the agent was started");
-        let died = wait::until("the agent to die", || {
+        // It may have to come up first, as far as to where it dies.
+        let died = wait::until_within(wait::START, "the agent to die", || {
             child.try_wait().expect("the agent is our child")
         });
         assert!(!died.success(), "the agent ended in peace");

@@ -98,6 +98,20 @@ pub fn agnhost(under: &Path) -> Result<PathBuf> {
     Ok(dir.join(AGNHOST))
 }
 
+/// The commands of the program of the pods that cyclonus needs: it starts in a tenth of the time.
+///
+/// # Errors
+/// As [`tests`].
+pub fn agnhost_connect(under: &Path) -> Result<PathBuf> {
+    let requirement = go_mod(&staging_modules(&source()?)?);
+    of_one_file(
+        &under.join(format!("{AGNHOST}-connect-{KUBERNETES}")),
+        AGNHOST,
+        (&requirement, include_str!("../agnhost_connect.go")),
+        &format!("some commands of {AGNHOST} of Kubernetes {KUBERNETES}"),
+    )
+}
+
 /// CoreDNS with the plugins that a cluster needs.
 ///
 /// # Errors
