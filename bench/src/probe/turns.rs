@@ -17,7 +17,9 @@ use crate::traffic::order::Exchange;
 
 /// Time of a way until it is the next one's turn.
 const TURN: Duration = Duration::from_millis(5);
-/// Time beyond [`TURN`] and one unit of traffic in which a turn that was not interrupted ends.
+/// Longest delay of the end of a turn that was not interrupted.
+///
+/// It ends with a unit of traffic after [`TURN`].
 const LATE: Duration = Duration::from_millis(1);
 /// Part of a way's turns that nothing may have interrupted, at least: one by this.
 const WHOLE: usize = 2;

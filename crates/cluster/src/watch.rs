@@ -272,9 +272,9 @@ mod tests {
         })
     }
 
-    /// A server that defines the kind when its definition is watched, not when that is listed.
+    /// A server that defines the kind when its definition is watched.
     ///
-    /// It keeps paths and queries that it was asked for. With `hidden` definitions are forbidden, and the kind is
+    /// It does not when that is listed. It keeps paths and queries that it was asked for. With `hidden` definitions are forbidden, and the kind is
     /// there when it is asked for a third time.
     fn server(asked: &Arc<Mutex<Vec<String>>>, hidden: bool) -> Client {
         let asked = Arc::clone(asked);
@@ -310,7 +310,9 @@ mod tests {
         Client::new(service_fn(serve), "default")
     }
 
-    /// Follows a kind until it is read; returns the paths asked for, and the time on a clock that goes by waiting.
+    /// Follows a kind until it is read; returns the requests, and the time.
+    ///
+    /// The clock goes by waiting.
     async fn read(hidden: bool) -> (Vec<String>, Duration) {
         let (asked, changed) = (Arc::default(), Arc::new(Notify::new()));
         let kind = Kind::new("ipamclaims", true, &changed);

@@ -117,9 +117,9 @@ impl View {
         resolved
     }
 
-    /// Names of the networks with routing by nodes that pods without a list are on, on some node.
+    /// Names of default networks with routing by nodes, of any node.
     ///
-    /// `resolved` is that of [`Self::resolve`].
+    /// Pods without a list are on them. `resolved` is that of [`Self::resolve`].
     pub fn routed_defaults(&self, resolved: &Resolved) -> Vec<String> {
         let own = self.node_defaults.networks();
         let names = own.iter().chain([&self.rules.default_network]);

@@ -15,9 +15,9 @@ pub struct Place {
     pub networks: Vec<String>,
     /// Reasons for which it is not in force somewhere.
     pub problems: Vec<String>,
-    /// All that it names is of others: a default network or plugins that are none of podnet's.
+    /// All that it names is of others, who may obey it.
     ///
-    /// Others may obey it.
+    /// That is a default network or plugins that are none of podnet's.
     pub is_left_to_others: bool,
 }
 
@@ -28,7 +28,9 @@ pub type MeaningOf<'a> = dyn Fn(&str, &str) -> Option<Result<Meaning, Definition
 pub struct Known<'a> {
     /// The networks and their attachments.
     pub resolved: &'a Resolved,
-    /// Default networks that are podnet's: those with `routing: Node` that pods without a list are on.
+    /// Default networks that are podnet's.
+    ///
+    /// Pods without a list are on them, and they have `routing: Node`.
     pub defaults: Vec<String>,
     /// The definitions.
     pub meaning: &'a MeaningOf<'a>,

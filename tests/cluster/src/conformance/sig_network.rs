@@ -228,7 +228,9 @@ const WAITING: [&str; 7] = [
     "should support denying of egress traffic on the client side (even if the server explicitly allows this traffic)",
 ];
 
-/// Tells specs that wait for Services from failed ones; one that passes fails until it waits no more.
+/// Tells specs that wait for Services from failed ones.
+///
+/// One that passes fails, until it waits no more.
 fn wait_for_services(results: &mut Results) {
     for spec in &mut results.specs {
         let name = spec.name.trim_end_matches(" [Feature:NetworkPolicy]");
@@ -248,7 +250,9 @@ fn wait_for_services(results: &mut Results) {
     }
 }
 
-/// Says how these specs connect (test/e2e/network/netpol/kubemanager.go, `probeConnectivity`).
+/// Says how these specs connect.
+///
+/// See test/e2e/network/netpol/kubemanager.go, `probeConnectivity`.
 const CLUSTER_IPS: &str = "Those with the label NetworkPolicy connect to the ClusterIP of a Service for each pod, never to the pod's own \
      address. What a pod sends is judged by that address until podnet has Services: specs that judge it wait for them, and are \
      skipped with that reason.";

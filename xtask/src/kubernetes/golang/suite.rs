@@ -98,7 +98,9 @@ pub fn agnhost(under: &Path) -> Result<PathBuf> {
     Ok(dir.join(AGNHOST))
 }
 
-/// The commands of the program of the pods that cyclonus needs: it starts in a tenth of the time.
+/// The commands of the pods' program that cyclonus needs.
+///
+/// It starts in a tenth of the time.
 ///
 /// # Errors
 /// As [`tests`].
