@@ -1,11 +1,11 @@
 //! Write Events about network policies.
 //!
-//! They tell of what is not obeyed, selects nothing, or allows everything. It is apart from the plan: nothing waits for it, and the plan needs no policy. Policies are followed by the
-//! controller that leads alone.
+//! They tell of what is not obeyed, selects nothing, or allows everything. It is apart from the plan: nothing waits for
+//! it, and the plan needs no policy. Policies are followed by the controller that leads alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cluster::copied::unread;
 use cluster::events::{EventWriter, Note};
@@ -13,15 +13,19 @@ use cluster::facts::{Facts, Follow};
 use cluster::policies::{self as objects, Cluster, Multi, Namespaced, Of, Written};
 use futures_util::future::{select, select_all};
 use kube::{Client, Resource as _};
+use overview::view::View;
 use tokio::sync::Notify;
 
 use super::apply::Said;
 use super::leader::Leader;
 use super::policies::{Followed, Found, Policies};
-use overview::view::View;
 
 /// Least time between two looks.
 const REST: Duration = Duration::from_secs(5);
+/// The same as a multiple of the time of a look.
+///
+/// A policy that selects nothing is compared with all pods.
+const PAUSE: u32 = 9;
 /// Longest time between two looks: a change of pods or networks ends no rest.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Events that are tried in one look; others come in the next ones.
@@ -51,17 +55,19 @@ impl Leader {
         let look = async {
             let mut selecting_none = BTreeSet::new();
             let mut events = self.executor.writer();
-            let mut turn = 0;
+            let (mut turn, mut rest) = (0, REST);
             loop {
+                let begun = Instant::now();
                 let policies = copies.policies();
                 if let Some(policies) = policies.filter(|_| self.copies.unread().is_empty()) {
                     let found = self.look(policies, selecting_none).await;
+                    rest = REST.max(begun.elapsed().saturating_mul(PAUSE));
                     let notes = by_turns(found.notes, turn);
                     self.tell(&mut events, notes.iter()).await;
                     selecting_none = found.selecting_none;
                     turn = turn.wrapping_add(1);
                 }
-                tokio::time::sleep(REST).await;
+                tokio::time::sleep(rest).await;
                 // Either way it is time to look again.
                 let _ = tokio::time::timeout(AGAIN, changed.notified()).await;
             }

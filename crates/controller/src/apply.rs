@@ -21,6 +21,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
 use kube::{Api, Client, ResourceExt as _};
+use overview::pod::{NETWORKS_READY, Pod};
+use overview::view::View;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
@@ -29,8 +31,6 @@ use super::gate::as_scheduler;
 use super::metrics::Metrics;
 use super::plan::{ObjectStep, Plan, PodStep, Status, earlier};
 use super::setbacks::Setbacks;
-use overview::pod::{NETWORKS_READY, Pod};
-use overview::view::View;
 
 mod addresses;
 mod check;

@@ -31,12 +31,11 @@ use api::{IpBlock, Prefix, Resolved};
 use ipam::{Family, LOW_WATER, Pool};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
-use world::blocks::LENGTH;
-use world::blocks::pools;
-
 use overview::pod::Pod;
 use overview::usage::selection;
 use overview::view::View;
+use world::blocks::LENGTH;
+use world::blocks::pools;
 
 /// Age at which a block is judged.
 ///

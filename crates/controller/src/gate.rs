@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::nad::{DefinitionError, DefinitionProblem, Meaning, NetworkRef};
 use api::selection::{SelectedAttachment, Source, Target};
 use api::{DEFAULT_NETWORK, Listed, ResolveError};
-
 use overview::pod::Pod;
 use overview::usage::selection;
 use overview::view::{Key, View};

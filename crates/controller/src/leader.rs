@@ -7,6 +7,8 @@ use std::time::Duration;
 use api::Shortened;
 use api::selection::SelectionRules;
 use k8s_openapi::jiff::Timestamp;
+use overview::copies::Copies;
+use overview::view::View;
 use telemetry::LOG_BYTES;
 use telemetry::failpoint::held;
 use tokio::time::Instant;
@@ -16,8 +18,6 @@ use super::excess::Judged;
 use super::metrics::Metrics;
 use super::plan::{Choices, Plan, PodStep, earlier, plan};
 use super::reclaim::{BlockStep, Orphans};
-use overview::copies::Copies;
-use overview::view::View;
 
 /// The longest time between two looks at the cluster.
 const RESYNC: Duration = Duration::from_secs(300);

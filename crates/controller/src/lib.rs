@@ -35,6 +35,7 @@ use cluster::{ConnectError, Source};
 use election::{Candidate, LeaseTimesError};
 use futures_util::future::select_all;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use overview::copies::Copies;
 use telemetry::exposition::MetricsError;
 use telemetry::failpoint;
 use telemetry::{self, FilterError};
@@ -48,7 +49,6 @@ use self::leader::Leader;
 use self::metrics::Metrics;
 pub use self::options::ControllerOptions;
 use self::plan::Choices;
-use overview::copies::Copies;
 
 /// The controller could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]

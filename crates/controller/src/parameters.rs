@@ -11,10 +11,10 @@ use api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
+use overview::view::{Key, View};
 
 use super::conditions::{self, Finding};
 use super::plan::{ObjectStep, Status, step_of};
-use overview::view::{Key, View};
 
 /// Reason of [`VALID`] of an object with wrong fields.
 const INVALID: &str = "FieldsInvalid";

@@ -11,6 +11,10 @@ use api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use overview::pod::Pod;
+use overview::transports;
+use overview::usage::Usage;
+use overview::view::View;
 
 use super::conditions::{self, Finding};
 use super::excess::Suspects;
@@ -18,10 +22,6 @@ use super::gate::{self, ObjectState, States};
 use super::numbers::{self, Numbered};
 use super::parameters;
 use super::reclaim::{self, BlockStep, Orphans};
-use overview::pod::Pod;
-use overview::transports;
-use overview::usage::Usage;
-use overview::view::View;
 
 /// The finalizer of networks and attachments in use (KEP-PN-U1).
 pub const FINALIZER: &str = "podnet.dev/in-use";

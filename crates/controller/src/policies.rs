@@ -9,11 +9,10 @@ use std::sync::Arc;
 use api::{PolicyKind, PolicyObject};
 use cluster::events::Note;
 use k8s_openapi::api::core::v1::ObjectReference;
-use policy::{Member, Read, Warning, Workload, Workloads, World};
-use policy_objects::{Known, Place};
-
 use overview::usage::references;
 use overview::view::View;
+use policy::{Member, Read, Warning, Workload, Workloads, World};
+use policy_objects::{Known, Place};
 use serde_json::Value;
 
 /// Action of the Events.
@@ -125,7 +124,8 @@ impl Policies {
                 .filter_map(|it| resolved.network(it).err());
             let refused: Vec<String> = refused.map(|error| error.to_string()).collect();
             // Where a network is missing, nothing says which pods it would have had.
-            let selects_none = refused.is_empty() && place.problems.is_empty() && !warned.selects;
+            let has_all = refused.is_empty() && place.problems.is_empty();
+            let selects_none = has_all && !place.networks.is_empty() && !warned.selects;
             let own = followed.policy.problems.iter().chain(&place.problems);
             let problems = own.cloned().chain(refused);
             let problems = problems.chain(followed.read.problems.iter().map(ToString::to_string));

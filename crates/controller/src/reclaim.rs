@@ -13,7 +13,6 @@ use std::net::IpAddr;
 use api::{IpBlock, IpReservation, NODE_LABEL, label_value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-
 use overview::usage::Usage;
 use overview::view::View;
 

@@ -10,11 +10,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use listen::Limited;
+use overview::copies::Copies;
 use telemetry::chain;
 use tokio::net::TcpListener;
 
 use super::metrics::Metrics;
-use overview::copies::Copies;
 
 /// Sources of the answers about health and metrics.
 #[derive(Clone, Debug)]

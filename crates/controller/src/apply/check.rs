@@ -11,15 +11,15 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource, ResourceExt as _};
+use overview::pod::Pod;
+use overview::usage::Usage;
+use overview::view::View;
+use overview::view::addresses_of;
 use serde::de::DeserializeOwned;
 
 use super::PATIENCE;
 use crate::plan::ObjectStep;
 use crate::reclaim::keeps;
-use overview::pod::Pod;
-use overview::usage::Usage;
-use overview::view::View;
-use overview::view::addresses_of;
 
 /// Objects in one answer.
 const PAGE: u32 = 500;

@@ -10,13 +10,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
+use overview::view::View;
 
 use super::addresses::only;
 use super::{AT_ONCE, Executor, MANAGER, Note, Outcome, check};
 use crate::bars;
 use crate::excess::{Excess, GRACE, Suspects, after};
 use crate::reclaim::BlockStep;
-use overview::view::View;
 
 /// Nodes whose pods are listed again in one pass; the next pass has the others.
 const NODES_A_PASS: usize = 16;

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
+use overview::samples::{at, attachment, network, ours, parameters, view};
 use serde_json::{Value, json};
 
 use super::*;
-use overview::samples::{at, attachment, network, ours, parameters, view};
 
 /// `Ready` and `ParamsReady` of network `name`, as `status/reason`.
 fn states(objects: &[Value], name: &str) -> (String, Option<String>) {

@@ -1,7 +1,7 @@
+use overview::samples::{at, network, ours, parameters, pod, view};
 use serde_json::{Value, json};
 
 use super::*;
-use overview::samples::{at, network, ours, parameters, pod, view};
 
 fn node(name: &str) -> Value {
     json!({"kind": "Node", "metadata": {"name": name, "uid": format!("{name}-uid")}})

@@ -1,7 +1,7 @@
+use overview::samples::{attachment, definition, find, gated, network, pod, view};
 use serde_json::{Value, json};
 
 use super::*;
-use overview::samples::{attachment, definition, find, gated, network, pod, view};
 
 /// Returns a pod's obstacles among ready, unready and deleted networks.
 ///

@@ -1,7 +1,7 @@
+use overview::samples::{at, attachment, gated, network, node, ours, parameters, pod, view};
 use serde_json::{Value, json};
 
 use super::*;
-use overview::samples::{at, attachment, gated, network, node, ours, parameters, pod, view};
 
 const CHOICES: Choices = Choices {
     multi_network: true,

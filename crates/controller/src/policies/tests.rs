@@ -1,7 +1,7 @@
+use overview::samples::{network, node, ours, parameters, pod, view};
 use serde_json::{Value, json};
 
 use super::*;
-use overview::samples::{network, node, ours, parameters, pod, view};
 
 fn followed(kind: PolicyKind, name: &str, networks: &str, spec: Value) -> Followed {
     let mut annotations = BTreeMap::new();
@@ -76,6 +76,10 @@ fn a_policy_that_selects_no_pod_of_its_networks_is_told_in_the_second_look() {
     );
     // Nothing tells which pods the one that is not there would have.
     let found = said(vec![policy("a", "green", one_rule("db", &peers()))]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].0, "NotObeyed");
+    // Nor which pods one would select that is for no network.
+    let found = said(vec![policy("a", ",", one_rule("db", &peers()))]);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].0, "NotObeyed");
     // The pod is not on the other network, and it is on this one.

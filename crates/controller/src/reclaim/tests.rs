@@ -1,7 +1,7 @@
+use overview::samples::{at, ours, pod, view};
 use serde_json::{Value, json};
 
 use super::*;
-use overview::samples::{at, ours, pod, view};
 
 const DELAY: SignedDuration = SignedDuration::from_secs(300);
 
