@@ -136,8 +136,10 @@ pub(crate) fn arrives(a: &Port, b: &Port, number: u16) -> bool {
 /// Waits until a datagram to the other pod arrives, or until none does.
 #[track_caller]
 pub(crate) fn becomes(a: &Port, b: &Port, number: u16, arrived: bool) {
+    // On a machine that has much to do one datagram may be late; none of a row is.
+    let row = if arrived { 1 } else { 3 };
     wait::until_true("the policies to be in force", || {
-        arrives(a, b, number) == arrived
+        (0..row).all(|_| arrives(a, b, number) == arrived)
     });
 }
 
