@@ -274,8 +274,8 @@ mod tests {
 
     /// A server that defines the kind when its definition is watched.
     ///
-    /// It does not when that is listed. It keeps paths and queries that it was asked for. With `hidden` definitions are forbidden, and the kind is
-    /// there when it is asked for a third time.
+    /// It does not when that is listed. It keeps paths and queries that it was asked for. With `hidden` definitions are
+    /// forbidden, and the kind is there when it is asked for a third time.
     fn server(asked: &Arc<Mutex<Vec<String>>>, hidden: bool) -> Client {
         let asked = Arc::clone(asked);
         let serve = move |request: Request<Body>| {

@@ -26,7 +26,9 @@ const REST: Duration = Duration::from_secs(5);
 ///
 /// A policy that selects nothing is compared with all pods.
 const PAUSE: u32 = 9;
-/// Longest time between two looks: a change of pods or networks ends no rest.
+/// Longest wait for a change after a rest.
+///
+/// Changes of pods and networks are not waited for.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Events that are tried in one look; others come in the next ones.
 const MOST: usize = 32;
