@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Ports per chunk.
-pub const FLOOD_CHUNK: usize = 127;
+pub const FLOOD_CHUNK: usize = 126;
 /// Chunks per network.
 ///
 /// How many tail calls they take is in [`tail_call`](crate::tail_call).
@@ -45,12 +45,17 @@ pub struct FloodKey {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct FloodPorts {
-    /// How many of `ifindexes` are meant, 0..=127.
+    /// How many of `ifindexes` are meant, 0..=126.
     pub count: u16,
     /// Ports that the network has on this node, in the first chunk; else 0.
     ///
     /// The number counts the ports of all chunks together.
     pub total: u16,
+    /// The network.
+    ///
+    /// A program that copies for long looks at it before each copy: the memory may be another network's by then
+    /// ([`seal`](crate::seal)).
+    pub network: u32,
     /// Host-side interfaces, with [`FLOOD_CLOSED`] where it holds.
     pub ifindexes: [u32; FLOOD_CHUNK],
 }

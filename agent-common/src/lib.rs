@@ -38,6 +38,7 @@ pub mod partial;
 pub mod policy;
 pub mod port;
 pub mod reply;
+pub mod seal;
 pub mod segments;
 pub mod shape;
 pub mod skb;
@@ -50,4 +51,4 @@ pub mod wire;
 /// Version of the map layouts, part of the pin path.
 ///
 /// Raise it whenever `tests/abi.txt` changes.
-pub const ABI_VERSION: u32 = 9;
+pub const ABI_VERSION: u32 = 10;

@@ -18,6 +18,7 @@ use agent_common::guard::{
 use agent_common::map;
 use agent_common::network::{self, Network};
 use agent_common::port::{self, Port, PortAddressKey};
+use agent_common::seal::{SealedEndpoint, SealedNetwork, SealedPort};
 use agent_common::storm::{StormBucket, StormLimits};
 use agent_common::uplink::{self, Uplink};
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS, Vtep};
@@ -64,12 +65,12 @@ fn layout() -> Result<String, std::fmt::Error> {
         ROOT_XDP "prog_array" [u32 => u32; map::ROOT_XDP_SLOTS]
         ROOT_MISSES "percpu_array" [u32 => u64; 1]
         JUMP "prog_array" [u32 => u32; map::JUMP_SLOTS]
-        PORTS "hash" [u32 => Port; map::MAX_PORTS]
+        PORTS "hash" [u32 => SealedPort; map::MAX_PORTS]
         PORT_ADDRESSES "hash" [PortAddressKey => u32; map::MAX_PORT_ADDRESSES]
-        FDB "hash" [FdbKey => Endpoint; map::MAX_FDB]
-        ENDPOINTS "hash" [EndpointKey => Endpoint; map::MAX_ENDPOINTS]
+        FDB "hash" [FdbKey => SealedEndpoint; map::MAX_FDB]
+        ENDPOINTS "hash" [EndpointKey => SealedEndpoint; map::MAX_ENDPOINTS]
         FLOOD "hash" [FloodKey => FloodPorts; map::MAX_FLOOD]
-        NETWORKS "hash" [u32 => Network; map::MAX_NETWORKS]
+        NETWORKS "hash" [u32 => SealedNetwork; map::MAX_NETWORKS]
         VTEPS "array" [u32 => Vtep; map::MAX_VTEPS]
         UPLINKS "hash" [u32 => Uplink; map::MAX_UPLINKS]
         OUTLETS "hash" [u32 => u32; map::MAX_OUTLETS]
@@ -109,7 +110,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         EndpointKey { network, ip }
         Endpoint { ifindex, flags, mac, port_id }
         FloodKey { network, chunk }
-        FloodPorts { count, total, ifindexes }
+        FloodPorts { count, total, network, ifindexes }
         Network { flags, mtu, uplink, vlan, reserved, subnets }
         WireKey { ifindex, vlan, reserved, ip }
         NextHop { family, address }

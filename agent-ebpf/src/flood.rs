@@ -40,10 +40,15 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
             if index >= count {
                 return end(skb, sender);
             }
-            if *to & FLOOD_CLOSED != 0 && is_judged {
+            let to = maps::interface(to);
+            if to & FLOOD_CLOSED != 0 && is_judged {
                 continue;
             }
-            let to = *to & !FLOOD_CLOSED;
+            // After the interface, before the copy: it is one of this network's, or the list was no longer.
+            if !maps::is_still_of(ports, network) {
+                return end(skb, sender);
+            }
+            let to = to & !FLOOD_CLOSED;
             if to != sender && to != 0 {
                 // A port that is going away takes its copy with it.
                 let _ = skb.copy_to(to);

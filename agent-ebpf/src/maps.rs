@@ -4,19 +4,18 @@
     reason = "map values are reached through pointers the kernel hands out"
 )]
 
-use core::ptr::null_mut;
+use core::ptr::{self, null_mut};
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::capture::{CAPTURE_LOST, CAPTURE_ON, FLOW_ON};
 use agent_common::counter::{Count, NetworkDropKey, PortCounters, port_reason};
 use agent_common::drop::DropReason;
-use agent_common::endpoint::{Endpoint, EndpointKey, FdbKey};
+use agent_common::endpoint::{Endpoint, EndpointKey};
 use agent_common::event::{DropEvent, EVENT_HEAD, EVENT_INTERVAL_NS, EVENT_SAMPLED};
 use agent_common::flood::{FloodKey, FloodPorts};
 use agent_common::map as size;
-use agent_common::network::Network;
 use agent_common::policy::{Scratch, Tables};
-use agent_common::port::{Port, PortAddressKey};
+use agent_common::port::PortAddressKey;
 use agent_common::storm::{self, Buckets, Flood, StormBucket, StormLimits};
 use agent_common::uplink::Uplink;
 use agent_common::vtep::{FloodVteps, Vtep};
@@ -30,8 +29,10 @@ use aya_ebpf::maps::{
 use aya_ebpf::programs::{TcContext, XdpContext};
 
 mod guard;
+mod sealed;
 
 pub(crate) use self::guard::{GuardedTables, passage, publish};
+pub(crate) use self::sealed::{network, port};
 
 /// `BPF_F_NO_PREALLOC`: entries take memory when they exist.
 const NO_PREALLOC: u32 = 1;
@@ -46,19 +47,10 @@ static ROOT_MISSES: PerCpuArray<u64> = PerCpuArray::pinned(1, 0);
 #[map]
 static JUMP: ProgramArray = ProgramArray::pinned(size::JUMP_SLOTS, 0);
 #[map]
-static PORTS: HashMap<u32, Port> = HashMap::pinned(size::MAX_PORTS, 0);
-#[map]
 static PORT_ADDRESSES: HashMap<PortAddressKey, u32> =
     HashMap::pinned(size::MAX_PORT_ADDRESSES, NO_PREALLOC);
 #[map]
-static FDB: HashMap<FdbKey, Endpoint> = HashMap::pinned(size::MAX_FDB, NO_PREALLOC);
-#[map]
-static ENDPOINTS: HashMap<EndpointKey, Endpoint> =
-    HashMap::pinned(size::MAX_ENDPOINTS, NO_PREALLOC);
-#[map]
 static FLOOD: HashMap<FloodKey, FloodPorts> = HashMap::pinned(size::MAX_FLOOD, NO_PREALLOC);
-#[map]
-static NETWORKS: HashMap<u32, Network> = HashMap::pinned(size::MAX_NETWORKS, NO_PREALLOC);
 #[map]
 static VTEPS: Array<Vtep> = Array::pinned(size::MAX_VTEPS, 0);
 #[map]
@@ -158,22 +150,25 @@ pub(crate) fn count_root_miss() {
 }
 
 #[inline(always)]
-pub(crate) fn port(ifindex: u32) -> Option<&'static Port> {
-    // SAFETY: the kernel frees an element only after a grace period, which outlasts the program;
-    // the agent replaces elements, it does not write into them.
-    unsafe { PORTS.get(ifindex) }
-}
-
-#[inline(always)]
 pub(crate) fn flood_ports(network: u32, chunk: u32) -> Option<&'static FloodPorts> {
-    // SAFETY: as in `port`.
+    // SAFETY: an element that is replaced may be written for another network while it is read; `flood` looks.
     unsafe { FLOOD.get(FloodKey { network, chunk }) }
 }
 
+/// Reads an interface of a list of ports, once.
 #[inline(always)]
-pub(crate) fn network(number: u32) -> Option<&'static Network> {
-    // SAFETY: as in `port`.
-    unsafe { NETWORKS.get(number) }
+pub(crate) fn interface(listed: &u32) -> u32 {
+    // SAFETY: an aligned word, which another CPU may write.
+    unsafe { ptr::from_ref(listed).read_volatile() }
+}
+
+/// Reports whether a list of ports is that of the network still.
+///
+/// Then it was so for what was read of it before.
+#[inline(always)]
+pub(crate) fn is_still_of(ports: &FloodPorts, network: u32) -> bool {
+    // SAFETY: as in `interface`.
+    unsafe { (&raw const ports.network).read_volatile() == network }
 }
 
 /// Returns the node with this number.
@@ -187,7 +182,7 @@ pub(crate) fn vtep(number: u32) -> Option<&'static Vtep> {
 /// Returns podnet's share in the packets of an interface.
 #[inline(always)]
 pub(crate) fn uplink(ifindex: u32) -> Option<&'static Uplink> {
-    // SAFETY: as in `port`.
+    // SAFETY: plain words, of which any value is one; an entry of another interface or node leads to the same node's.
     unsafe { UPLINKS.get(ifindex) }
 }
 
@@ -200,34 +195,34 @@ pub(crate) fn is_outlet(ifindex: u32) -> bool {
 /// The number of the node with this address on the underlay.
 #[inline(always)]
 pub(crate) fn vtep_of(address: &Ip16) -> Option<u32> {
-    // SAFETY: as in `port`.
+    // SAFETY: as in `uplink`.
     unsafe { VTEP_SOURCES.get(address) }.copied()
 }
 
 #[inline(always)]
 pub(crate) fn flood_vteps(network: u32, chunk: u32) -> Option<&'static FloodVteps> {
-    // SAFETY: as in `port`.
+    // SAFETY: as in `uplink`.
     unsafe { FLOOD_VTEPS.get(FloodKey { network, chunk }) }
 }
 
 /// The network that has this VLAN of an uplink.
 #[inline(always)]
 pub(crate) fn wire_segment(ifindex: u32, vlan: u16) -> Option<u32> {
-    // SAFETY: as in `port`.
+    // SAFETY: as in `uplink`.
     unsafe { WIRES.get(WireKey::segment(ifindex, vlan)) }.copied()
 }
 
 /// The network of the pod that an uplink brings packets for by this address.
 #[inline(always)]
 pub(crate) fn wire_address(ifindex: u32, ip: Ip16) -> Option<u32> {
-    // SAFETY: as in `port`.
+    // SAFETY: as in `uplink`.
     unsafe { WIRES.get(WireKey::address(ifindex, ip)) }.copied()
 }
 
 /// Returns the next hop to a member on another node.
 #[inline(always)]
 pub(crate) fn next_hop(network: u32, ip: &Ip16) -> Option<&'static NextHop> {
-    // SAFETY: as in `port`.
+    // SAFETY: as in `uplink`.
     unsafe { NEXT_HOPS.get(EndpointKey { network, ip: *ip }) }
 }
 
@@ -258,8 +253,7 @@ impl Tables for NodeTables {
 
     #[inline(always)]
     fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
-        // SAFETY: as in `port`.
-        unsafe { ENDPOINTS.get(EndpointKey { network, ip: *ip }) }.copied()
+        sealed::endpoint(network, ip)
     }
 
     #[inline(always)]
@@ -269,8 +263,7 @@ impl Tables for NodeTables {
 
     #[inline(always)]
     fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
-        // SAFETY: as in `port`.
-        unsafe { FDB.get(FdbKey::new(network, mac)) }.copied()
+        sealed::station(network, mac)
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 use agent_common::drop::DropReason;
 use agent_common::guard::{self, Origin};
 use agent_common::map::JUMP_GUARD_TO;
-use agent_common::port::{PORT_GUARD, Port};
+use agent_common::port::PORT_GUARD;
 
 use crate::maps::{self, GuardedTables};
 use crate::skb::Skb;
@@ -35,7 +35,7 @@ pub(crate) fn judge(skb: &Skb<'_>) -> Verdict {
     };
     passage.port = *port;
     let tables = GuardedTables::new(port.home, passage);
-    let origin = origin(skb, port);
+    let origin = origin(skb, passage.port.network);
     match guard::from_node(skb, origin, scratch, &tables, passage) {
         Ok(()) => Verdict::Pass,
         Err(reason) => {
@@ -47,13 +47,13 @@ pub(crate) fn judge(skb: &Skb<'_>) -> Verdict {
 
 /// The link by which a packet came to the node, if it came.
 #[inline(always)]
-fn origin(skb: &Skb<'_>, to: &Port) -> Origin {
+fn origin(skb: &Skb<'_>, network: u32) -> Origin {
     let from = skb.came_by();
     if from == 0 {
         return Origin::Node;
     }
     match maps::port(from) {
-        Some(port) if port.network == to.network => Origin::Port(port.port_id),
+        Some(port) if port.network == network => Origin::Port(port.port_id),
         _ => Origin::Elsewhere,
     }
 }

@@ -267,6 +267,7 @@ impl World {
         let empty = FloodPorts {
             count: 0,
             total: 0,
+            network,
             ifindexes: [0; FLOOD_CHUNK],
         };
         let ports = self

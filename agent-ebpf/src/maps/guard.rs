@@ -134,7 +134,7 @@ impl GuardTables for GuardedTables {
 
     #[inline(always)]
     fn sets(&self, port_id: u16) -> Guard {
-        // SAFETY: as in `port`.
+        // SAFETY: plain words, of which any value is one; who asks compares the stamp.
         match unsafe { GUARDS.get(u32::from(port_id)) } {
             Some(guard) => *guard,
             None => Guard::default(),
@@ -143,7 +143,7 @@ impl GuardTables for GuardedTables {
 
     #[inline(always)]
     fn atom_of_member(&self, generation: u32, ip: &Ip16) -> Option<u32> {
-        // SAFETY: as in `port`.
+        // SAFETY: one word, or some of a generation, whose entries go a second after it was in force.
         unsafe {
             ATOMS.get(AtomKey {
                 generation,
@@ -166,7 +166,7 @@ impl GuardTables for GuardedTables {
 
     #[inline(always)]
     fn class(&self, generation: u32, protocol: u32, port: u16) -> Option<u32> {
-        // SAFETY: as in `port`.
+        // SAFETY: as in `atom_of_member`.
         unsafe { CLASSES.get(generation) }?.class_by(protocol, port, hidden)
     }
 
@@ -177,14 +177,14 @@ impl GuardTables for GuardedTables {
             set,
             atom,
         };
-        // SAFETY: as in `port`.
+        // SAFETY: as in `atom_of_member`.
         unsafe { SETS.get(key) }.copied()
     }
 
     #[inline(always)]
     fn word(&self, generation: u32, row: u32, word: u32) -> u32 {
         let word = hidden(word);
-        // SAFETY: as in `port`.
+        // SAFETY: as in `atom_of_member`.
         let row = unsafe { ROWS.get(RowKey { generation, row }) };
         let word = row.and_then(|row| row.words.get(word as usize));
         word.copied().unwrap_or(0)
@@ -204,7 +204,7 @@ impl GuardTables for GuardedTables {
 
     #[inline(always)]
     fn fragment(&self, key: &FragmentKey) -> Option<Fragment> {
-        // SAFETY: as in `port`.
+        // SAFETY: as in `atom_of_member`.
         unsafe { FRAGMENTS.get(key) }.copied()
     }
 

@@ -13,6 +13,7 @@ use agent_common::ABI_VERSION;
 use agent_common::guard::Guard;
 use agent_common::map::{MAX_DROP_REASONS, MAX_PORTS};
 use agent_common::port::Port;
+use agent_common::seal::{SealedPort, Stored};
 use aya::EbpfLoader;
 use aya::maps::{Map, MapData, RingBuf};
 
@@ -30,7 +31,7 @@ use crate::pin::PinDir;
 use crate::programs::{Maps, Programs, Side};
 use crate::storm::Storm;
 use crate::switched::{self, Sets};
-use crate::table::{Table, Tables, Vteps};
+use crate::table::{Bytes, Table, Tables, Vteps};
 
 /// The running kernel's types.
 pub(crate) const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
@@ -209,7 +210,10 @@ impl Datapath {
             let table = |name| pinned(&older, name);
             let read = || -> Result<BTreeMap<u32, Guard>, DatapathError> {
                 let guards = Table::<u32, Guard>::new("GUARDS", 0, table("GUARDS")?)?.dump()?;
-                let ports = Table::<u32, Port>::new("PORTS", 0, table("PORTS")?)?.dump()?;
+                // Layouts up to 9 have them without seals.
+                let plain = || Table::<u32, Port>::new("PORTS", 0, table("PORTS")?)?.dump();
+                let sealed = Table::<u32, Port, SealedPort>::new("PORTS", 0, table("PORTS")?);
+                let ports = sealed.map_or_else(|_| plain(), |ports| ports.dump())?;
                 let guarded = ports.into_iter().filter_map(|(ifindex, port)| {
                     let guard = guards.get(&u32::from(port.port_id))?;
                     Some((ifindex, *guard))
@@ -376,37 +380,30 @@ fn load(
 }
 
 fn tables(maps: &mut Maps, layout: &Layout) -> Result<Tables, DatapathError> {
-    let size = |name: &str| layout.0.get(name).map_or(0, |map| map.max_entries);
     Ok(Tables {
-        ports: Table::new("PORTS", size("PORTS"), maps.take("PORTS")?)?,
-        port_addresses: Table::new(
-            "PORT_ADDRESSES",
-            size("PORT_ADDRESSES"),
-            maps.take("PORT_ADDRESSES")?,
-        )?,
-        fdb: Table::new("FDB", size("FDB"), maps.take("FDB")?)?,
-        endpoints: Table::new("ENDPOINTS", size("ENDPOINTS"), maps.take("ENDPOINTS")?)?,
-        flood: Table::new("FLOOD", size("FLOOD"), maps.take("FLOOD")?)?,
-        networks: Table::new("NETWORKS", size("NETWORKS"), maps.take("NETWORKS")?)?,
-        flood_vteps: Table::new(
-            "FLOOD_VTEPS",
-            size("FLOOD_VTEPS"),
-            maps.take("FLOOD_VTEPS")?,
-        )?,
-        vteps: Vteps::new(
-            maps.take("VTEPS")?,
-            Table::new(
-                "VTEP_SOURCES",
-                size("VTEP_SOURCES"),
-                maps.take("VTEP_SOURCES")?,
-            )?,
-        )?,
-        wires: Table::new("WIRES", size("WIRES"), maps.take("WIRES")?)?,
-        next_hops: Table::new("NEXT_HOPS", size("NEXT_HOPS"), maps.take("NEXT_HOPS")?)?,
-        uplinks: Table::new("UPLINKS", size("UPLINKS"), maps.take("UPLINKS")?)?,
-        outlets: Table::new("OUTLETS", size("OUTLETS"), maps.take("OUTLETS")?)?,
+        ports: table("PORTS", maps, layout)?,
+        port_addresses: table("PORT_ADDRESSES", maps, layout)?,
+        fdb: table("FDB", maps, layout)?,
+        endpoints: table("ENDPOINTS", maps, layout)?,
+        flood: table("FLOOD", maps, layout)?,
+        networks: table("NETWORKS", maps, layout)?,
+        flood_vteps: table("FLOOD_VTEPS", maps, layout)?,
+        vteps: Vteps::new(maps.take("VTEPS")?, table("VTEP_SOURCES", maps, layout)?)?,
+        wires: table("WIRES", maps, layout)?,
+        next_hops: table("NEXT_HOPS", maps, layout)?,
+        uplinks: table("UPLINKS", maps, layout)?,
+        outlets: table("OUTLETS", maps, layout)?,
         storm: Storm::new(|name| maps.take(name))?,
     })
+}
+
+fn table<K: Bytes + Ord, V: Bytes, S: Bytes + Stored<K, V>>(
+    name: &'static str,
+    maps: &mut Maps,
+    layout: &Layout,
+) -> Result<Table<K, V, S>, DatapathError> {
+    let most = layout.0.get(name).map_or(0, |map| map.max_entries);
+    Table::new(name, most, maps.take(name)?)
 }
 
 /// Opens a map by its pin in a directory.

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 use agent_common::addr::Ip16;
 use agent_common::endpoint::{Endpoint, EndpointKey, FdbKey};
 use agent_common::flood::{FloodKey, FloodPorts};
 use agent_common::network::Network;
 use agent_common::port::{Port, PortAddressKey};
+use agent_common::seal::{SealedEndpoint, SealedNetwork, SealedPort, Stored};
 use agent_common::uplink::Uplink;
 use agent_common::vtep::{FloodVteps, NOBODY, Vtep};
 use agent_common::wire::{NextHop, WireKey};
@@ -24,13 +26,14 @@ pub trait Bytes: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'stati
 impl<T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static> Bytes for T {}
 
 /// One hash map.
-pub struct Table<K: Bytes, V: Bytes> {
+pub struct Table<K: Bytes, V, S: Bytes = V> {
     name: &'static str,
     max_entries: u32,
-    map: HashMap<MapData, Abi<K>, Abi<V>>,
+    map: HashMap<MapData, Abi<K>, Abi<S>>,
+    values: PhantomData<V>,
 }
 
-impl<K: Bytes, V: Bytes> fmt::Debug for Table<K, V> {
+impl<K: Bytes, V, S: Bytes> fmt::Debug for Table<K, V, S> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Table")
             .field("name", &self.name)
@@ -38,7 +41,7 @@ impl<K: Bytes, V: Bytes> fmt::Debug for Table<K, V> {
     }
 }
 
-impl<K: Bytes + Ord, V: Bytes> Table<K, V> {
+impl<K: Bytes + Ord, V: Bytes, S: Bytes + Stored<K, V>> Table<K, V, S> {
     pub(crate) fn new(
         name: &'static str,
         max_entries: u32,
@@ -49,6 +52,7 @@ impl<K: Bytes + Ord, V: Bytes> Table<K, V> {
             name,
             max_entries,
             map,
+            values: PhantomData,
         })
     }
 
@@ -62,7 +66,7 @@ impl<K: Bytes + Ord, V: Bytes> Table<K, V> {
     /// # Errors
     /// [`DatapathError::MapFull`] when there is no room.
     pub fn insert(&mut self, key: K, value: V) -> Result<(), DatapathError> {
-        match self.map.insert(Abi(key), Abi(value), 0) {
+        match self.map.insert(Abi(key), Abi(S::store(&key, value)), 0) {
             Err(MapError::SyscallError(error))
                 if matches!(
                     error.io_error.raw_os_error(),
@@ -100,7 +104,7 @@ impl<K: Bytes + Ord, V: Bytes> Table<K, V> {
     /// When the kernel refuses.
     pub fn get(&self, key: &K) -> Result<Option<V>, DatapathError> {
         match self.map.get(&Abi(*key), 0) {
-            Ok(value) => Ok(Some(value.0)),
+            Ok(stored) => Ok(Some(stored.0.value())),
             Err(MapError::KeyNotFound) => Ok(None),
             Err(error) => Err(DatapathError::map("read", self.name)(error)),
         }
@@ -140,11 +144,9 @@ impl<K: Bytes + Ord, V: Bytes> Table<K, V> {
     /// # Errors
     /// When the kernel refuses.
     pub fn dump(&self) -> Result<BTreeMap<K, V>, DatapathError> {
-        self.map
-            .iter()
-            .map(|entry| entry.map(|(key, value)| (key.0, value.0)))
-            .collect::<Result<_, _>>()
-            .map_err(DatapathError::map("read", self.name))
+        let value = |(key, stored): (Abi<K>, Abi<S>)| (key.0, stored.0.value());
+        let all: Result<_, _> = self.map.iter().map(|entry| entry.map(value)).collect();
+        all.map_err(DatapathError::map("read", self.name))
     }
 
     /// Makes `new` of `old`: inserts, then nothing; removals are the other half.
@@ -209,17 +211,17 @@ pub struct Entries {
 #[derive(Debug)]
 pub struct Tables {
     /// The port of an interface.
-    pub ports: Table<u32, Port>,
+    pub ports: Table<u32, Port, SealedPort>,
     /// Further addresses of ports.
     pub port_addresses: Table<PortAddressKey, u32>,
     /// Where a MAC address is.
-    pub fdb: Table<FdbKey, Endpoint>,
+    pub fdb: Table<FdbKey, Endpoint, SealedEndpoint>,
     /// Where an IP address is.
-    pub endpoints: Table<EndpointKey, Endpoint>,
+    pub endpoints: Table<EndpointKey, Endpoint, SealedEndpoint>,
     /// The ports of a network.
     pub flood: Table<FloodKey, FloodPorts>,
     /// The networks with members on other nodes.
-    pub networks: Table<u32, Network>,
+    pub networks: Table<u32, Network, SealedNetwork>,
     /// The other nodes of a network.
     pub flood_vteps: Table<FloodKey, FloodVteps>,
     /// Networks at uplinks.

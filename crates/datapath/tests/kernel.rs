@@ -22,6 +22,8 @@ mod ports;
 mod remote;
 #[path = "kernel/scratch.rs"]
 mod scratch;
+#[path = "kernel/seals.rs"]
+mod seals;
 #[path = "kernel/shaped.rs"]
 mod shaped;
 #[path = "kernel/sides.rs"]

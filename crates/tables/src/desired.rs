@@ -159,6 +159,7 @@ pub(super) fn flood(
         let mut ports = FloodPorts {
             count: 0,
             total: total_of(chunk, all),
+            network,
             ifindexes: [0; FLOOD_CHUNK],
         };
         for (slot, ifindex) in ports.ifindexes.iter_mut().zip(members) {

@@ -190,7 +190,7 @@ fn a_node_that_somebody_removed_from_the_maps_is_told_to_be_unknown() {
     here.explain("a", &b.v4().to_string(), &UDP)
         .assert_is("tunnelled", "");
     let key = pins::endpoint(2003, b.v4().into());
-    pins::remove::<20, 16>(here, "ENDPOINTS", key);
+    pins::remove::<20, 24>(here, "ENDPOINTS", key);
     let told = here.explain("a", &b.v4().to_string(), &UDP);
     told.assert_is("dropped", "no_endpoint");
     let said = told.disagreements();

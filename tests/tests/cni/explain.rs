@@ -270,7 +270,7 @@ fn what_somebody_removed_from_the_maps_is_told() {
     let (a, b) = (pa.attach("blue", "net1"), pb.attach("blue", "net1"));
     let to = b.v4().to_string();
     node.explain("a", &to, &UDP).assert_is("delivered", "");
-    pins::remove::<12, 16>(&node, "FDB", pins::station(1001, b.mac));
+    pins::remove::<12, 24>(&node, "FDB", pins::station(1001, b.mac));
     let told = node.explain("a", &to, &UDP);
     // The port is found by its IP address.
     told.assert_is("delivered", "");
@@ -292,7 +292,7 @@ fn what_somebody_removed_from_the_maps_is_told() {
     let receiver = b.tap();
     tap.send(&frame(&mark));
     receiver.wait_marker("a packet to the port that FDB does not have", &mark);
-    pins::remove::<20, 16>(&node, "ENDPOINTS", pins::endpoint(1001, b.v4().into()));
+    pins::remove::<20, 24>(&node, "ENDPOINTS", pins::endpoint(1001, b.v4().into()));
     let before = node.drops().of("blue", DropReason::NoEndpoint);
     tap.send(&frame(&marker()));
     wait_drop(&node, "blue", DropReason::NoEndpoint, before);
@@ -304,7 +304,7 @@ fn what_somebody_removed_from_the_maps_is_told() {
         "{}",
         told.0
     );
-    pins::remove::<4, 64>(&node, "PORTS", a.host_ifindex().to_ne_bytes());
+    pins::remove::<4, 72>(&node, "PORTS", a.host_ifindex().to_ne_bytes());
     let told = node.explain("a", &to, &UDP);
     told.assert_is("dropped", "no_port");
     assert!(

@@ -153,9 +153,9 @@ fn check_missing_table_entries() {
     let node = testbed::node!();
     let (pod, peer) = (node.pod("a"), node.pod("b"));
     let (port, other) = (pod.attach("blue", "net1"), peer.attach("blue", "net1"));
-    pins::remove::<12, 16>(&node, "FDB", pins::station(1001, port.mac));
-    pins::remove::<20, 16>(&node, "ENDPOINTS", pins::endpoint(1001, port.v4().into()));
-    pins::remove::<4, 64>(&node, "PORTS", port.host_ifindex().to_ne_bytes());
+    pins::remove::<12, 24>(&node, "FDB", pins::station(1001, port.mac));
+    pins::remove::<20, 24>(&node, "ENDPOINTS", pins::endpoint(1001, port.v4().into()));
+    pins::remove::<4, 72>(&node, "PORTS", port.host_ifindex().to_ne_bytes());
     pod.check("blue", "net1", &port.result).silent();
     traffic::assert_reaches(&port, &other);
     traffic::assert_reaches(&other, &port);

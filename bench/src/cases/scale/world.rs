@@ -80,6 +80,7 @@ pub(super) fn world(networks: usize, ports: usize) -> Result<(Entries, Vec<u8>)>
                 } else {
                     0
                 },
+                network: key.network,
                 ifindexes,
             };
             entries.flood.insert(key, ports);

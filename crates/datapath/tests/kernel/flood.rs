@@ -49,6 +49,7 @@ fn ports(ifindex: u32) -> impl Iterator<Item = (FloodKey, FloodPorts)> {
         let ports = FloodPorts {
             count: u16::try_from(FLOOD_CHUNK).expect("a count"),
             total: u16::try_from(total).expect("a count"),
+            network: BLUE,
             ifindexes,
         };
         let network = BLUE;
@@ -107,5 +108,37 @@ fn a_flood_reaches_the_last_port_of_the_last_chunk_behind_the_last_node() {
         );
         let flooded = datapath.counters().port(BLUE_A.port_id).expect("counters");
         assert_eq!(flooded.flooded.packets, 1);
+    });
+}
+
+/// Its memory may be another network's while it is read.
+#[test]
+fn a_list_that_is_another_network_s_by_now_gets_no_copy() {
+    scene(|scratch| {
+        let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        let here = link("here", "here-peer");
+        let mut world = World::with_pod_at(&BLUE_A, LOOPBACK);
+        let lists = ports(here).map(|(key, list)| {
+            (
+                key,
+                FloodPorts {
+                    network: BLUE + 1,
+                    ..list
+                },
+            )
+        });
+        world.flood = lists.collect();
+        let tables = datapath.tables();
+        tables
+            .apply(&Entries::default(), &entries(&world))
+            .expect("tables with room");
+        let frame = build::ethernet(MacAddr::BROADCAST, BLUE_A.mac, 0x88b5, &[0; 46]);
+        let before = sent("here");
+        for _ in 0..100 {
+            run(&datapath, &frame);
+        }
+        // The link speaks for itself too.
+        let copies = sent("here") - before;
+        assert!(copies < 100, "{copies} copies");
     });
 }

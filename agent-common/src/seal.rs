@@ -1,0 +1,127 @@
+//! Tell the value of a key from one that the kernel is giving to another key.
+//!
+//! A program that has found a value goes on reading where it was found. When the agent replaces or removes the
+//! entry meanwhile, the kernel may give the same memory to the next entry that is written, of any key: at once
+//! where entries are allocated beforehand, and from Linux 6.1 on everywhere ("bpf: Convert hash map to
+//! `bpf_mem_alloc`"). What is read is half of another port then, or all of it. So a value that says what a port is
+//! or where it is ends with a sum of its words and those of its key. Programs copy the words and add them up once more.
+
+use crate::endpoint::{Endpoint, EndpointKey, FdbKey};
+use crate::network::Network;
+use crate::port::Port;
+
+/// Factors of the words of a value, odd ones that have nothing in common.
+const OF_WORDS: [u64; 8] = [
+    0x9e37_79b9_7f4a_7c15,
+    0xbf58_476d_1ce4_e5b9,
+    0x94d0_49bb_1331_11eb,
+    0xd6e8_feb8_6659_fd93,
+    0xa076_1d64_78bd_642f,
+    0xe703_7ed1_a0b4_28db,
+    0x8ebc_6af0_9c88_c6e3,
+    0x5899_65cc_7537_4cc3,
+];
+/// Factors of the words of a key.
+const OF_KEYS: [u64; 3] = [
+    0xff51_afd7_ed55_8ccd,
+    0xc4ce_b9fe_1a85_ec53,
+    0xa24b_aed4_963e_e407,
+];
+
+/// A key whose values are sealed.
+pub trait Key {
+    /// The sum that the seal begins with.
+    fn share(&self) -> u64;
+}
+
+impl Key for u32 {
+    #[inline(always)]
+    fn share(&self) -> u64 {
+        // 0 with words of 0 is no value either.
+        (*self as u64).wrapping_mul(OF_KEYS[0]).wrapping_add(1)
+    }
+}
+
+impl Key for EndpointKey {
+    #[inline(always)]
+    fn share(&self) -> u64 {
+        let [a, b, c, d] = self.ip.words();
+        let (first, second) = (pair(a, b), pair(c, d));
+        let sum = self.network.share();
+        let sum = sum.wrapping_add(first.wrapping_mul(OF_KEYS[1]));
+        sum.wrapping_add(second.wrapping_mul(OF_KEYS[2]))
+    }
+}
+
+impl Key for FdbKey {
+    #[inline(always)]
+    fn share(&self) -> u64 {
+        let [a, b, c, d, e, f] = self.mac.0;
+        let mac = u64::from_ne_bytes([a, b, c, d, e, f, 0, 0]);
+        let sum = self.network.share();
+        sum.wrapping_add(mac.wrapping_mul(OF_KEYS[1]))
+    }
+}
+
+#[inline(always)]
+const fn pair(a: u32, b: u32) -> u64 {
+    (a as u64) << 32 | b as u64
+}
+
+/// Adds the word at a place, 0..8, to a sum.
+#[inline(always)]
+pub fn add(sum: u64, place: usize, word: u64) -> u64 {
+    let factor = OF_WORDS.get(place).copied().unwrap_or(0);
+    sum.wrapping_add(word.wrapping_mul(factor))
+}
+
+/// A value in the form that a map has.
+pub trait Stored<K, V> {
+    /// Stores the value of a key.
+    fn store(key: &K, value: V) -> Self;
+    /// Returns the value, whatever its seal.
+    fn value(&self) -> V;
+}
+
+impl<K, V: Copy> Stored<K, V> for V {
+    fn store(_: &K, value: V) -> Self {
+        value
+    }
+
+    fn value(&self) -> V {
+        *self
+    }
+}
+
+macro_rules! sealed {
+    ($value:ty, $stored:ident, $words:literal, [$($key:ty),+]) => {
+        /// A stored value: its words, and its seal.
+        pub type $stored = [u64; $words + 1];
+
+        $(impl Stored<$key, $value> for $stored {
+            fn store(key: &$key, value: $value) -> Self {
+                let words: [u64; $words] = zerocopy::transmute!(value);
+                let (mut stored, mut sum) = ([0; $words + 1], key.share());
+                for (place, (to, word)) in stored.iter_mut().zip(words).enumerate() {
+                    *to = word;
+                    sum = add(sum, place, word);
+                }
+                stored[$words] = sum;
+                stored
+            }
+
+            fn value(&self) -> $value {
+                let mut words = [0; $words];
+                words.copy_from_slice(&self[..$words]);
+                zerocopy::transmute!(words)
+            }
+        })+
+    };
+}
+
+sealed!(Port, SealedPort, 8, [u32]);
+sealed!(Endpoint, SealedEndpoint, 2, [EndpointKey, FdbKey]);
+sealed!(Network, SealedNetwork, 4, [u32]);
+
+#[cfg(test)]
+mod tests;

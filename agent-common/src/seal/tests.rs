@@ -1,0 +1,82 @@
+use proptest::prelude::*;
+use zerocopy::FromBytes as _;
+
+use super::*;
+use crate::addr::{Ip16, MacAddr};
+
+fn port(bytes: &[u8; 64]) -> Port {
+    Port::read_from_bytes(bytes).unwrap()
+}
+
+/// Returns the value as a program does.
+fn open<K, V, S: Stored<K, V> + PartialEq>(stored: &S, key: &K) -> Option<V> {
+    (S::store(key, stored.value()) == *stored).then(|| stored.value())
+}
+
+/// Mixes words of two values, as a reader finds them that is overtaken.
+fn mixture<const M: usize>(one: [u64; M], other: [u64; M], of_other: u16) -> [u64; M] {
+    let mut mixed = one;
+    for (place, word) in mixed.iter_mut().enumerate() {
+        if of_other >> place & 1 == 1 {
+            *word = other[place];
+        }
+    }
+    mixed
+}
+
+/// Ports as networks have them: they differ in few bits.
+fn ports() -> impl Strategy<Value = Port> {
+    (0..3_u32, 0..4_u32, 0..4_u8, 0..4_u16).prop_map(|(network, flags, host, port_id)| {
+        let mut port = port(&[0; 64]);
+        port.network = 1000 + network;
+        port.flags = flags << 11;
+        port.mac = MacAddr([2, 0, 10, 10, 0, host]);
+        port.mtu = 1450;
+        port.ip4 = [10, 10, 0, host];
+        port.port_id = port_id;
+        port.link_local = Ip16::from_v4([10, 10, 0, host]);
+        port.home = 7 + u32::from(port_id);
+        port
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_value_is_that_of_its_key_and_of_no_other(bytes: [u8; 64], key: u32, other: u32) {
+        let value = port(&bytes);
+        let stored = SealedPort::store(&key, value);
+        prop_assert_eq!(open::<u32, Port, _>(&stored, &key), Some(value));
+        prop_assert_eq!(open::<u32, Port, _>(&stored, &other), (key == other).then_some(value));
+    }
+
+    #[test]
+    fn a_mixture_of_two_ports_is_none(one in ports(), other in ports(), of_other in 0..512_u16, keys in (0..9_u32, 0..9_u32)) {
+        let (here, there) = (SealedPort::store(&keys.0, one), SealedPort::store(&keys.1, other));
+        let mixed = mixture(here, there, of_other);
+        let found = open::<u32, Port, _>(&mixed, &keys.0);
+        prop_assert_eq!(found, (mixed == here || keys.0 == keys.1 && mixed == there).then(|| Stored::<u32, Port>::value(&mixed)));
+    }
+
+    #[test]
+    fn a_mixture_of_two_endpoints_is_none(of_other in 0..8_u16, hosts in (0..4_u8, 0..4_u8), networks in (1..3_u32, 1..3_u32)) {
+        let end = |host: u8, network: u32| {
+            let endpoint = Endpoint { ifindex: 7 + u32::from(host), flags: 0, mac: MacAddr([2, 0, 0, 0, 0, host]), port_id: host.into() };
+            let by_ip = EndpointKey { network, ip: Ip16::from_v4([10, 10, 0, host]) };
+            (endpoint, by_ip, FdbKey::new(network, endpoint.mac))
+        };
+        let ((one, ip, mac), (other, other_ip, other_mac)) = (end(hosts.0, networks.0), end(hosts.1, networks.1));
+        let same = (ip == other_ip).then_some(other);
+        let mixed = mixture(SealedEndpoint::store(&ip, one), SealedEndpoint::store(&other_ip, other), of_other);
+        let expected = if mixed == SealedEndpoint::store(&ip, one) { Some(one) } else { same };
+        prop_assert_eq!(open::<_, Endpoint, _>(&mixed, &ip), expected);
+        let mixed = mixture(SealedEndpoint::store(&mac, one), SealedEndpoint::store(&other_mac, other), of_other);
+        let expected = if mixed == SealedEndpoint::store(&mac, one) { Some(one) } else { same };
+        prop_assert_eq!(open::<_, Endpoint, _>(&mixed, &mac), expected);
+    }
+}
+
+#[test]
+fn memory_that_was_never_written_is_no_value() {
+    assert_eq!(open::<u32, Port, _>(&[0; 9], &0), None);
+    assert_eq!(open::<u32, Network, _>(&[0; 5], &0), None);
+}

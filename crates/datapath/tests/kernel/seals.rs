@@ -1,0 +1,157 @@
+//! Test that programs believe no value of another key.
+//!
+//! The kernel gives the memory of an entry that was replaced to the next one that is written, while programs may
+//! look at it still.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use agent_common::addr::Ip16;
+use agent_common::cases::{self, BLUE_A, BLUE_B, BLUE_C, Case, GREEN_B, Pod, RED_A, World, build};
+use agent_common::drop::DropReason;
+use agent_common::policy::Decision;
+use agent_common::seal::{SealedPort, Stored as _};
+use aya::maps::{HashMap, Map, MapData};
+use datapath::{Datapath, Trial};
+
+use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, fill, run, scene};
+
+/// Runs of a frame in a row, and how often.
+const REPEAT: u32 = 100_000;
+const ROUNDS: usize = 20;
+
+fn case(name: &str) -> Case {
+    let found = cases::all().into_iter().find(|case| case.name == name);
+    found.expect("a case of this name")
+}
+
+/// A pinned map, whose keys have `K` bytes and values `N` words.
+fn open<const K: usize, const N: usize>(
+    generation: &Path,
+    map: &str,
+) -> HashMap<MapData, [u8; K], [u64; N]> {
+    let map = MapData::from_pin(generation.join(map)).expect("a pinned map");
+    HashMap::try_from(Map::HashMap(map)).expect("a map of this shape")
+}
+
+fn drops(datapath: &mut Datapath) -> Vec<(DropReason, u64)> {
+    let counters = datapath.counters();
+    let count = |reason: &DropReason| {
+        (
+            *reason,
+            counters.total_drops(*reason).expect("drops").packets,
+        )
+    };
+    let all = DropReason::ALL.iter().map(count);
+    all.filter(|(_, packets)| *packets != 0).collect()
+}
+
+/// Gives an entry the value of another one, and runs a frame.
+fn dropped_with<const K: usize, const N: usize>(
+    map: &str,
+    [one, other]: [[u8; K]; 2],
+    case: &Case,
+    reason: DropReason,
+) {
+    scene(|scratch| {
+        let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        fill(&mut datapath, &World::with_pod_at(case.sender, LOOPBACK));
+        assert_eq!(run(&datapath, &case.frame).verdict, REDIRECT);
+        let mut map = open::<K, N>(&scratch.generation(), map);
+        let foreign = map.get(&other, 0).expect("an entry");
+        let own = map.get(&one, 0).expect("an entry");
+        map.insert(one, foreign, 0).expect("room");
+        assert_eq!(run(&datapath, &case.frame).verdict, SHOT);
+        assert_eq!(drops(&mut datapath), [(reason, 1)]);
+        map.insert(one, own, 0).expect("room");
+        assert_eq!(run(&datapath, &case.frame).verdict, REDIRECT);
+    });
+}
+
+#[test]
+fn a_port_with_the_words_of_another_one_sends_nothing() {
+    let keys = [LOOPBACK, BLUE_C.ifindex].map(u32::to_ne_bytes);
+    dropped_with::<4, 9>("PORTS", keys, &case("UDP"), DropReason::NoPort);
+}
+
+#[test]
+fn an_address_with_the_words_of_another_one_is_nobody_s() {
+    let key = |pod: &Pod| {
+        let mut key = [0; 20];
+        key[..4].copy_from_slice(&pod.network.to_ne_bytes());
+        key[4..].copy_from_slice(&Ip16::from_v4(pod.ip4.octets()).0);
+        key
+    };
+    let keys = [key(&GREEN_B), key(&BLUE_B)];
+    dropped_with::<20, 3>("ENDPOINTS", keys, &case("UDP, L3"), DropReason::NoEndpoint);
+}
+
+#[test]
+fn a_station_with_the_words_of_another_one_is_nobody_s() {
+    let key = |pod: &Pod| {
+        let mut key = [0; 12];
+        key[..4].copy_from_slice(&pod.network.to_ne_bytes());
+        key[4..10].copy_from_slice(&pod.mac.0);
+        key
+    };
+    let keys = [key(&BLUE_B), key(&RED_A)];
+    let other = Case {
+        frame: build::ethernet(BLUE_B.mac, BLUE_A.mac, 0x88b5, &[0; 46]),
+        ..case("UDP")
+    };
+    dropped_with::<12, 3>("FDB", keys, &other, DropReason::NoEndpoint);
+}
+
+#[test]
+fn a_network_with_the_words_of_another_one_has_no_uplink() {
+    let wired = |case: &Case| case.decision == Decision::Wire && case.beyond_test_run().is_none();
+    let wired = cases::all().into_iter().find(wired).expect("such a case");
+    let networks = World::new().networks.into_keys();
+    let mut others = networks.filter(|number| *number != wired.sender.network);
+    let other = others.next_back().expect("another network");
+    let keys = [wired.sender.network, other].map(u32::to_ne_bytes);
+    dropped_with::<4, 5>("NETWORKS", keys, &wired, DropReason::NoUplink);
+}
+
+/// Each entry has the memory that the one before it had a moment ago.
+#[test]
+fn a_port_is_itself_while_all_ports_are_written() {
+    scene(|scratch| {
+        let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        fill(&mut datapath, &World::with_pod_at(&BLUE_A, LOOPBACK));
+        let frame = case("UDP").frame;
+        assert_eq!(run(&datapath, &frame).verdict, REDIRECT);
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| write_all(scratch, &done));
+            for _ in 0..ROUNDS {
+                let trial = Trial {
+                    frame: &frame,
+                    repeat: REPEAT,
+                };
+                datapath.try_frame(&trial).expect("a frame that is run");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(drops(&mut datapath), []);
+    });
+}
+
+fn write_all(scratch: &Scratch, done: &AtomicBool) {
+    let mut ports = open::<4, 9>(&scratch.generation(), "PORTS");
+    let pods = [
+        (LOOPBACK, &BLUE_A),
+        (BLUE_B.ifindex, &BLUE_B),
+        (RED_A.ifindex, &RED_A),
+    ];
+    while !done.load(Ordering::Relaxed) {
+        for (ifindex, pod) in pods {
+            let mut port = pod.port();
+            port.home = ifindex;
+            ports
+                .insert(ifindex.to_ne_bytes(), SealedPort::store(&ifindex, port), 0)
+                .expect("room");
+        }
+    }
+}
