@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Ports per chunk.
-pub const FLOOD_CHUNK: usize = 126;
+pub const FLOOD_CHUNK: usize = 125;
 /// Chunks per network.
 ///
 /// How many tail calls they take is in [`tail_call`](crate::tail_call).
@@ -45,7 +45,7 @@ pub struct FloodKey {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct FloodPorts {
-    /// How many of `ifindexes` are meant, 0..=126.
+    /// How many of `ifindexes` are meant, 0..=125.
     pub count: u16,
     /// Ports that the network has on this node, in the first chunk; else 0.
     ///
@@ -53,11 +53,13 @@ pub struct FloodPorts {
     pub total: u16,
     /// The network.
     ///
-    /// A program that copies for long looks at it before each copy: the memory may be another network's by then
-    /// ([`seal`](crate::seal)).
+    /// The memory of a list that was replaced is soon another one's ([`seal`](crate::seal)). A program that copies for long looks
+    /// here and at the end: the kernel begins to write at one of both.
     pub network: u32,
     /// Host-side interfaces, with [`FLOOD_CLOSED`] where it holds.
     pub ifindexes: [u32; FLOOD_CHUNK],
+    /// The network once more.
+    pub network_again: u32,
 }
 
 const _: () = assert!(size_of::<FloodPorts>() == 512);

@@ -1,8 +1,8 @@
 //! Tell the value of a key from one that the kernel is giving to another key.
 //!
 //! A program that has found a value goes on reading where it was found. When the agent replaces or removes the
-//! entry meanwhile, the kernel may give the same memory to the next entry that is written, of any key: at once
-//! where entries are allocated beforehand, and from Linux 6.1 on everywhere ("bpf: Convert hash map to
+//! entry meanwhile, the kernel may give the same memory to the next entry of the map that is written: at once
+//! where entries are allocated beforehand, and from Linux 6.1 on in all hash maps ("bpf: Convert hash map to
 //! `bpf_mem_alloc`"). What is read is half of another port then, or all of it. So a value that says what a port is
 //! or where it is ends with a sum of its words and those of its key. Programs copy the words and add them up once more.
 
@@ -69,6 +69,9 @@ const fn pair(a: u32, b: u32) -> u64 {
 }
 
 /// Adds the word at a place, 0..8, to a sum.
+///
+/// A mixture has one seam, as one side reads on from where the other one writes. Of mixtures with more of them, those that
+/// differ in the last bytes of two addresses alone may have the same sum.
 #[inline(always)]
 pub fn add(sum: u64, place: usize, word: u64) -> u64 {
     let factor = OF_WORDS.get(place).copied().unwrap_or(0);
@@ -76,11 +79,11 @@ pub fn add(sum: u64, place: usize, word: u64) -> u64 {
 }
 
 /// A value in the form that a map has.
-pub trait Stored<K, V> {
+pub trait Stored<K, V>: Sized {
     /// Stores the value of a key.
     fn store(key: &K, value: V) -> Self;
-    /// Returns the value, whatever its seal.
-    fn value(&self) -> V;
+    /// Returns the value of a key; `None` if it is that of another one, or damaged.
+    fn value(&self, key: &K) -> Option<V>;
 }
 
 impl<K, V: Copy> Stored<K, V> for V {
@@ -88,8 +91,8 @@ impl<K, V: Copy> Stored<K, V> for V {
         value
     }
 
-    fn value(&self) -> V {
-        *self
+    fn value(&self, _: &K) -> Option<V> {
+        Some(*self)
     }
 }
 
@@ -110,10 +113,11 @@ macro_rules! sealed {
                 stored
             }
 
-            fn value(&self) -> $value {
+            fn value(&self, key: &$key) -> Option<$value> {
                 let mut words = [0; $words];
                 words.copy_from_slice(&self[..$words]);
-                zerocopy::transmute!(words)
+                let value: $value = zerocopy::transmute!(words);
+                (Self::store(key, value) == *self).then_some(value)
             }
         })+
     };

@@ -18,7 +18,7 @@ use agent_common::guard::{
 use agent_common::map;
 use agent_common::network::{self, Network};
 use agent_common::port::{self, Port, PortAddressKey};
-use agent_common::seal::{SealedEndpoint, SealedNetwork, SealedPort};
+use agent_common::seal::{SealedEndpoint, SealedNetwork, SealedPort, Stored as _};
 use agent_common::storm::{StormBucket, StormLimits};
 use agent_common::uplink::{self, Uplink};
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS, Vtep};
@@ -110,7 +110,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         EndpointKey { network, ip }
         Endpoint { ifindex, flags, mac, port_id }
         FloodKey { network, chunk }
-        FloodPorts { count, total, network, ifindexes }
+        FloodPorts { count, total, network, ifindexes, network_again }
         Network { flags, mtu, uplink, vlan, reserved, subnets }
         WireKey { ifindex, vlan, reserved, ip }
         NextHop { family, address }
@@ -138,6 +138,27 @@ fn layout() -> Result<String, std::fmt::Error> {
             time_ns, ifindex, network, reason, length, head_length, reserved, head
         }
     }
+    // Of values without a zero, so that each factor counts.
+    let ip = Ip16(std::array::from_fn(|at| {
+        0x11 + u8::try_from(at).unwrap_or(0)
+    }));
+    let mac = MacAddr([2, 3, 4, 5, 6, 7]);
+    let bytes: [u8; 64] = std::array::from_fn(|at| u8::try_from(at + 1).unwrap_or(0));
+    let port: Port = zerocopy::transmute!(bytes);
+    let (endpoint, network): (Endpoint, Network) = {
+        let (mut few, mut some) = ([0; 16], [0; 32]);
+        few.copy_from_slice(&bytes[..16]);
+        some.copy_from_slice(&bytes[..32]);
+        (zerocopy::transmute!(few), zerocopy::transmute!(some))
+    };
+    let [.., port] = SealedPort::store(&7, port);
+    let [.., by_ip] = SealedEndpoint::store(&EndpointKey { network: 7, ip }, endpoint);
+    let [.., by_mac] = SealedEndpoint::store(&FdbKey::new(7, mac), endpoint);
+    let [.., network] = SealedNetwork::store(&7, network);
+    writeln!(
+        out,
+        "seals {port:016x} {by_ip:016x} {by_mac:016x} {network:016x}"
+    )?;
     for (name, size, align) in [
         ("MacAddr", size_of::<MacAddr>(), align_of::<MacAddr>()),
         ("Ip16", size_of::<Ip16>(), align_of::<Ip16>()),

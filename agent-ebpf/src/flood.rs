@@ -40,16 +40,16 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
             if index >= count {
                 return end(skb, sender);
             }
-            let to = maps::interface(to);
+            let to = maps::listed(to);
             if to & FLOOD_CLOSED != 0 && is_judged {
                 continue;
             }
-            // After the interface, before the copy: it is one of this network's, or the list was no longer.
-            if !maps::is_still_of(ports, network) {
-                return end(skb, sender);
-            }
             let to = to & !FLOOD_CLOSED;
             if to != sender && to != 0 {
+                // After the interface was read, before it gets a copy.
+                if !maps::is_flood_of(ports, network) {
+                    return end(skb, sender);
+                }
                 // A port that is going away takes its copy with it.
                 let _ = skb.copy_to(to);
             }

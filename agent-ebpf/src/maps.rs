@@ -151,24 +151,23 @@ pub(crate) fn count_root_miss() {
 
 #[inline(always)]
 pub(crate) fn flood_ports(network: u32, chunk: u32) -> Option<&'static FloodPorts> {
-    // SAFETY: an element that is replaced may be written for another network while it is read; `flood` looks.
+    // SAFETY: plain words, of which any value is one; `is_flood_of` tells whose they were.
     unsafe { FLOOD.get(FloodKey { network, chunk }) }
 }
 
-/// Reads an interface of a list of ports, once.
+/// Reads a word of a list, once.
 #[inline(always)]
-pub(crate) fn interface(listed: &u32) -> u32 {
+pub(crate) fn listed(word: &u32) -> u32 {
     // SAFETY: an aligned word, which another CPU may write.
-    unsafe { ptr::from_ref(listed).read_volatile() }
+    unsafe { ptr::from_ref(word).read_volatile() }
 }
 
-/// Reports whether a list of ports is that of the network still.
+/// Reports whether a list of ports is the network's still.
 ///
 /// Then it was so for what was read of it before.
 #[inline(always)]
-pub(crate) fn is_still_of(ports: &FloodPorts, network: u32) -> bool {
-    // SAFETY: as in `interface`.
-    unsafe { (&raw const ports.network).read_volatile() == network }
+pub(crate) fn is_flood_of(ports: &FloodPorts, network: u32) -> bool {
+    listed(&ports.network) == network && listed(&ports.network_again) == network
 }
 
 /// Returns the node with this number.
@@ -205,18 +204,27 @@ pub(crate) fn flood_vteps(network: u32, chunk: u32) -> Option<&'static FloodVtep
     unsafe { FLOOD_VTEPS.get(FloodKey { network, chunk }) }
 }
 
+/// The network that has a share of an uplink.
+///
+/// An entry that goes while it is read is none.
+#[inline(always)]
+fn wire(key: &WireKey) -> Option<u32> {
+    let found = WIRES.get_ptr(key)?;
+    // SAFETY: an aligned word, which another CPU may write.
+    let network = unsafe { found.read_volatile() };
+    (WIRES.get_ptr(key) == Some(found)).then_some(network)
+}
+
 /// The network that has this VLAN of an uplink.
 #[inline(always)]
 pub(crate) fn wire_segment(ifindex: u32, vlan: u16) -> Option<u32> {
-    // SAFETY: as in `uplink`.
-    unsafe { WIRES.get(WireKey::segment(ifindex, vlan)) }.copied()
+    wire(&WireKey::segment(ifindex, vlan))
 }
 
 /// The network of the pod that an uplink brings packets for by this address.
 #[inline(always)]
 pub(crate) fn wire_address(ifindex: u32, ip: Ip16) -> Option<u32> {
-    // SAFETY: as in `uplink`.
-    unsafe { WIRES.get(WireKey::address(ifindex, ip)) }.copied()
+    wire(&WireKey::address(ifindex, ip))
 }
 
 /// Returns the next hop to a member on another node.

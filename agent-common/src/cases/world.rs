@@ -269,6 +269,7 @@ impl World {
             total: 0,
             network,
             ifindexes: [0; FLOOD_CHUNK],
+            network_again: network,
         };
         let ports = self
             .flood

@@ -154,25 +154,11 @@ impl Passage {
     #[inline(always)]
     fn complete<T: GuardTables>(&mut self, tables: &T) {
         if self.sender.is_brief() {
-            self.sender = whole(tables, self.sender_id, self.sender.stamp);
+            self.sender = tables.sets(self.sender_id);
         }
         if self.receiver.is_brief() {
-            self.receiver = whole(tables, self.receiver_id, self.receiver.stamp);
+            self.receiver = tables.sets(self.receiver_id);
         }
-    }
-}
-
-/// Looks up the sets of a port that has shown this stamp.
-///
-/// With another stamp they are newer, or those of another port that has got the memory of the entry just now
-/// ([`seal`](crate::seal)). Those that are found then are the port's.
-#[inline(always)]
-fn whole<T: GuardTables>(tables: &T, port_id: u16, stamp: u32) -> Guard {
-    let sets = tables.sets(port_id);
-    if sets.stamp == stamp {
-        sets
-    } else {
-        tables.sets(port_id)
     }
 }
 

@@ -62,8 +62,6 @@ struct World {
     jiffies: Cell<u64>,
     /// The last packet sent needed no judging.
     repeated: Cell<bool>,
-    /// Sets of another port, found once where the entry of this one was.
-    overwritten: Cell<Option<Guard>>,
 }
 
 impl World {
@@ -81,7 +79,6 @@ impl World {
             full: Cell::new(false),
             jiffies: Cell::new(1),
             repeated: Cell::new(false),
-            overwritten: Cell::new(None),
         }
     }
 
@@ -259,8 +256,7 @@ impl GuardTables for World {
     }
 
     fn sets(&self, port_id: u16) -> Guard {
-        let own = || self.guards.get(&port_id).copied().unwrap_or_default();
-        self.overwritten.take().unwrap_or_else(own)
+        self.guards.get(&port_id).copied().unwrap_or_default()
     }
 
     fn atom_of_member(&self, generation: u32, ip: &Ip16) -> Option<u32> {

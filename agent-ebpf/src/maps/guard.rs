@@ -134,16 +134,24 @@ impl GuardTables for GuardedTables {
 
     #[inline(always)]
     fn sets(&self, port_id: u16) -> Guard {
-        // SAFETY: plain words, of which any value is one; who asks compares the stamp.
-        match unsafe { GUARDS.get(u32::from(port_id)) } {
-            Some(guard) => *guard,
+        let key = u32::from(port_id);
+        let Some(found) = GUARDS.get_ptr(key) else {
+            return Guard::default();
+        };
+        // SAFETY: plain words, of which any value is one.
+        let guard = unsafe { *found };
+        match GUARDS.get_ptr(key) {
+            Some(now) if now == found => guard,
+            // The memory may have been another port's by then.
+            // SAFETY: as above.
+            Some(now) => unsafe { *now },
             None => Guard::default(),
         }
     }
 
     #[inline(always)]
     fn atom_of_member(&self, generation: u32, ip: &Ip16) -> Option<u32> {
-        // SAFETY: one word, or some of a generation, whose entries go a second after it was in force.
+        // SAFETY: one word, or some of a generation. These go a second after it was in force, but for members that go.
         unsafe {
             ATOMS.get(AtomKey {
                 generation,

@@ -5,7 +5,7 @@
 )]
 
 use agent_common::addr::{Ip16, MacAddr};
-use agent_common::endpoint::{Endpoint, EndpointKey, FdbKey};
+use agent_common::endpoint::{ENDPOINT_REMOTE, Endpoint, EndpointKey, FdbKey};
 use agent_common::map as size;
 use agent_common::network::Network;
 use agent_common::port::Port;
@@ -37,7 +37,8 @@ static NETWORK: PerCpuArray<Network> = PerCpuArray::with_max_entries(1, 0);
 
 /// Looks a value up, and copies its words; false when there is none.
 ///
-/// One that is replaced meanwhile is looked up once more: the kernel has put the new one in front of it.
+/// One that is replaced meanwhile is looked up once more: the kernel has put the new one in front of it, where a
+/// walk of its list may have been already.
 ///
 /// # Safety
 /// `to` has room for `N` words, and is aligned as they are. `S` is an array of `N` words and the seal.
@@ -47,7 +48,7 @@ unsafe fn copy<K: Key, S, const N: usize>(map: &HashMap<K, S>, key: &K, to: *mut
     let share = key.share();
     for _ in 0..2 {
         let Some(from) = map.get_ptr(key) else {
-            return false;
+            continue;
         };
         let from = from.cast::<u64>();
         let mut sum = share;
@@ -74,7 +75,7 @@ unsafe fn copy<K: Key, S, const N: usize>(map: &HashMap<K, S>, key: &K, to: *mut
 pub(crate) fn port(ifindex: u32) -> Option<&'static Port> {
     let to = PORT.get_ptr_mut(0)?;
     // SAFETY: a per-CPU value of eight words, at an address that eight divides, as all values of maps are. Programs of one
-    // hook do not interrupt each other on a CPU, and none looks at two ports at a time.
+    // hook do not interrupt each other on a CPU, and none uses a port after it has looked at another one.
     unsafe { copy::<_, _, 8>(&PORTS, &ifindex, to.cast()).then(|| &*to) }
 }
 
@@ -88,9 +89,20 @@ pub(crate) fn network(number: u32) -> Option<&'static Network> {
     unsafe { copy::<_, _, 4>(&NETWORKS, &number, to.cast()).then(|| &*to) }
 }
 
+/// An endpoint on a node that has no number.
+///
+/// Nothing reaches it, and it is nobody's.
+const UNREADABLE: Endpoint = Endpoint {
+    ifindex: 0,
+    flags: ENDPOINT_REMOTE,
+    mac: MacAddr([0; 6]),
+    port_id: u16::MAX,
+};
+
 /// Looks an endpoint up.
 ///
-/// It is read at once: one that is replaced in these few nanoseconds is none.
+/// One whose memory gets another's words in the nanoseconds of this is [`UNREADABLE`]: no endpoint would mean a free
+/// address.
 #[inline(always)]
 fn take<K: Key>(map: &HashMap<K, SealedEndpoint>, key: &K) -> Option<Endpoint> {
     let from = map.get_ptr(key)?.cast::<u64>();
@@ -102,8 +114,11 @@ fn take<K: Key>(map: &HashMap<K, SealedEndpoint>, key: &K) -> Option<Endpoint> {
             from.add(2).read_volatile(),
         ]
     };
-    let sum = seal::add(seal::add(key.share(), 0, first), 1, second);
-    (sum == sealed).then(|| zerocopy::transmute!([first, second]))
+    if seal::add(seal::add(key.share(), 0, first), 1, second) == sealed {
+        Some(zerocopy::transmute!([first, second]))
+    } else {
+        Some(UNREADABLE)
+    }
 }
 
 /// Finds a member of a network by its address.

@@ -380,6 +380,7 @@ fn load(
 }
 
 fn tables(maps: &mut Maps, layout: &Layout) -> Result<Tables, DatapathError> {
+    let sources = table("VTEP_SOURCES", maps, layout)?;
     Ok(Tables {
         ports: table("PORTS", maps, layout)?,
         port_addresses: table("PORT_ADDRESSES", maps, layout)?,
@@ -388,7 +389,7 @@ fn tables(maps: &mut Maps, layout: &Layout) -> Result<Tables, DatapathError> {
         flood: table("FLOOD", maps, layout)?,
         networks: table("NETWORKS", maps, layout)?,
         flood_vteps: table("FLOOD_VTEPS", maps, layout)?,
-        vteps: Vteps::new(maps.take("VTEPS")?, table("VTEP_SOURCES", maps, layout)?)?,
+        vteps: Vteps::new(maps.take("VTEPS")?, sources)?,
         wires: table("WIRES", maps, layout)?,
         next_hops: table("NEXT_HOPS", maps, layout)?,
         uplinks: table("UPLINKS", maps, layout)?,

@@ -98,13 +98,13 @@ impl<K: Bytes + Ord, V: Bytes, S: Bytes + Stored<K, V>> Table<K, V, S> {
         }
     }
 
-    /// The entry with this key.
+    /// The entry with this key, as programs find it.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn get(&self, key: &K) -> Result<Option<V>, DatapathError> {
         match self.map.get(&Abi(*key), 0) {
-            Ok(stored) => Ok(Some(stored.0.value())),
+            Ok(stored) => Ok(stored.0.value(key)),
             Err(MapError::KeyNotFound) => Ok(None),
             Err(error) => Err(DatapathError::map("read", self.name)(error)),
         }
@@ -125,8 +125,7 @@ impl<K: Bytes + Ord, V: Bytes, S: Bytes + Stored<K, V>> Table<K, V, S> {
     /// # Errors
     /// When the kernel refuses.
     pub fn keys(&self) -> Result<Vec<K>, DatapathError> {
-        let keys = self.map.keys().map(|key| key.map(|key| key.0));
-        let keys: Result<Vec<K>, MapError> = keys.collect();
+        let keys: Result<_, _> = self.map.keys().map(|key| key.map(|key| key.0)).collect();
         keys.map_err(DatapathError::map("read", self.name))
     }
 
@@ -139,13 +138,14 @@ impl<K: Bytes + Ord, V: Bytes, S: Bytes + Stored<K, V>> Table<K, V, S> {
         keys.filter(is_one).try_for_each(|key| self.remove(&key))
     }
 
-    /// Every entry.
+    /// Every entry that programs find.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn dump(&self) -> Result<BTreeMap<K, V>, DatapathError> {
-        let value = |(key, stored): (Abi<K>, Abi<S>)| (key.0, stored.0.value());
-        let all: Result<_, _> = self.map.iter().map(|entry| entry.map(value)).collect();
+        let found = |(key, stored): (Abi<K>, Abi<S>)| Some((key.0, stored.0.value(&key.0)?));
+        let all = self.map.iter().map(|entry| entry.map(found).transpose());
+        let all: Result<_, _> = all.flatten().collect();
         all.map_err(DatapathError::map("read", self.name))
     }
 

@@ -161,6 +161,7 @@ pub(super) fn flood(
             total: total_of(chunk, all),
             network,
             ifindexes: [0; FLOOD_CHUNK],
+            network_again: network,
         };
         for (slot, ifindex) in ports.ifindexes.iter_mut().zip(members) {
             *slot = *ifindex;

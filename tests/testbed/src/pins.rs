@@ -85,7 +85,7 @@ fn open<const K: usize, const V: usize>(node: &Node, map: &str) -> Pinned<K, V> 
     map.try_into().expect("a hash map")
 }
 
-/// Key of `ENDPOINTS`, whose values have 16 bytes.
+/// Key of `ENDPOINTS`, whose values have 24 bytes.
 pub fn endpoint(network: u32, ip: std::net::IpAddr) -> [u8; 20] {
     let mut key = [0; 20];
     key[..4].copy_from_slice(&network.to_ne_bytes());
@@ -93,7 +93,7 @@ pub fn endpoint(network: u32, ip: std::net::IpAddr) -> [u8; 20] {
     key
 }
 
-/// Key of `FDB`, whose values have 16 bytes.
+/// Key of `FDB`, whose values have 24 bytes.
 pub fn station(network: u32, mac: MacAddr) -> [u8; 12] {
     let mut key = [0; 12];
     key[..4].copy_from_slice(&network.to_ne_bytes());

@@ -234,13 +234,3 @@ fn a_stray_packet_is_judged() {
     };
     assert!(!again(open, &stray));
 }
-
-#[test]
-fn sets_of_another_port_in_the_memory_of_its_entry_are_not_its_own() {
-    let mut world = World::new().with(A, ALL, ALL).with(B, ALL, NOTHING);
-    let open = world.guards[&port_id(A)];
-    world.guards.remove(&port_id(A));
-    world.overwritten.set(Some(open));
-    assert_eq!(world.send(A, B, &udp(CLIENT, SERVER)), REFUSED);
-    assert_eq!(world.overwritten.get(), None, "they were found");
-}

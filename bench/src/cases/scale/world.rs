@@ -82,6 +82,7 @@ pub(super) fn world(networks: usize, ports: usize) -> Result<(Entries, Vec<u8>)>
                 },
                 network: key.network,
                 ifindexes,
+                network_again: key.network,
             };
             entries.flood.insert(key, ports);
         }

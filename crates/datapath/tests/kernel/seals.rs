@@ -75,8 +75,9 @@ fn a_port_with_the_words_of_another_one_sends_nothing() {
     dropped_with::<4, 9>("PORTS", keys, &case("UDP"), DropReason::NoPort);
 }
 
+/// It is on a node that there is not, and so reaches nothing.
 #[test]
-fn an_address_with_the_words_of_another_one_is_nobody_s() {
+fn an_address_with_the_words_of_another_one_leads_nowhere() {
     let key = |pod: &Pod| {
         let mut key = [0; 20];
         key[..4].copy_from_slice(&pod.network.to_ne_bytes());
@@ -84,11 +85,11 @@ fn an_address_with_the_words_of_another_one_is_nobody_s() {
         key
     };
     let keys = [key(&GREEN_B), key(&BLUE_B)];
-    dropped_with::<20, 3>("ENDPOINTS", keys, &case("UDP, L3"), DropReason::NoEndpoint);
+    dropped_with::<20, 3>("ENDPOINTS", keys, &case("UDP, L3"), DropReason::NoTunnel);
 }
 
 #[test]
-fn a_station_with_the_words_of_another_one_is_nobody_s() {
+fn a_station_with_the_words_of_another_one_leads_nowhere() {
     let key = |pod: &Pod| {
         let mut key = [0; 12];
         key[..4].copy_from_slice(&pod.network.to_ne_bytes());
@@ -100,7 +101,7 @@ fn a_station_with_the_words_of_another_one_is_nobody_s() {
         frame: build::ethernet(BLUE_B.mac, BLUE_A.mac, 0x88b5, &[0; 46]),
         ..case("UDP")
     };
-    dropped_with::<12, 3>("FDB", keys, &other, DropReason::NoEndpoint);
+    dropped_with::<12, 3>("FDB", keys, &other, DropReason::NoTunnel);
 }
 
 #[test]
