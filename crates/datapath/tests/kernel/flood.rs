@@ -9,7 +9,6 @@ use agent_common::cases::{BLUE, BLUE_A, World, build};
 use agent_common::flood::{FLOOD_CHUNK, FLOOD_CHUNKS, FloodKey, FloodPorts};
 use agent_common::port::PORT_REPLICATE;
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS, Vtep};
-use aya::maps::{HashMap, Map, MapData};
 use datapath::{Datapath, Dispatcher, Entries};
 use netdev::{Connection, VethSpec};
 
@@ -160,9 +159,7 @@ fn a_list_that_is_replaced_sends_no_copy_to_another_network_s_ports() {
             .expect("tables with room");
         let frame = build::ethernet(MacAddr::BROADCAST, BLUE_A.mac, 0x88b5, &[0; 46]);
         let (before, done) = (sent("there"), AtomicBool::new(false));
-        let map = MapData::from_pin(scratch.generation().join("FLOOD")).expect("a pinned map");
-        let mut lists: HashMap<_, [u8; 8], [u8; 512]> =
-            HashMap::try_from(Map::HashMap(map)).expect("a map of this shape");
+        let mut lists = scratch.map::<8, 64>("FLOOD");
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
@@ -176,7 +173,7 @@ fn a_list_that_is_replaced_sends_no_copy_to_another_network_s_ports() {
                             ..list
                         };
                         let key: [u8; 8] = zerocopy::transmute!(key);
-                        let list: [u8; 512] = zerocopy::transmute!(list);
+                        let list: [u64; 64] = zerocopy::transmute!(list);
                         lists.insert(key, list, 0).expect("room");
                     }
                 }

@@ -8,17 +8,13 @@ use agent_common::drop::DropReason;
 use aya::maps::MapData;
 use datapath::{Datapath, DatapathError, Dispatcher, Options};
 
-use super::scratch::{LOOPBACK, REDIRECT, Scratch, entries, fill, name, run, scene};
+use super::scratch::{LOOPBACK, REDIRECT, Scratch, case, entries, fill, name, run, scene};
 
 /// The layout that agents before this one and after it rely on.
 const PUBLISHED: &str = include_str!("../../../../agent-common/tests/abi.txt");
 
 fn frame(name: &str) -> Vec<u8> {
-    let all = agent_common::cases::all();
-    all.into_iter()
-        .find(|case| case.name == name)
-        .expect("a case of this name")
-        .frame
+    case(name).frame
 }
 
 fn spoofed(datapath: &mut Datapath) -> u64 {

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use agent_common::cases::World;
+use agent_common::cases::{self, Case, World};
 use agent_common::drop::DropReason;
 use agent_common::policy::Decision;
+use aya::maps::{HashMap, Map, MapData};
 use aya::programs::ProgramError;
 use datapath::{
     Datapath, DatapathError, Dispatcher, Entries, Options, PinDir, Trial, TrialResult, bpffs,
@@ -64,6 +65,15 @@ impl Scratch {
         paths.filter(|path| name(path).starts_with('v')).collect()
     }
 
+    /// Opens a map of the only layout, whose keys have `K` bytes and values `N` words.
+    pub(crate) fn map<const K: usize, const N: usize>(
+        &self,
+        name: &str,
+    ) -> HashMap<MapData, [u8; K], [u64; N]> {
+        let map = MapData::from_pin(self.generation().join(name)).expect("a pinned map");
+        HashMap::try_from(Map::HashMap(map)).expect("a map of this shape")
+    }
+
     /// The only directory of drop counters.
     pub(crate) fn drops(&self) -> PathBuf {
         self.state("drops")
@@ -113,6 +123,12 @@ impl Scratch {
         names.sort();
         names
     }
+}
+
+/// The case of this name.
+pub(crate) fn case(name: &str) -> Case {
+    let found = cases::all().into_iter().find(|case| case.name == name);
+    found.expect("a case of this name")
 }
 
 pub(crate) fn name(path: &Path) -> String {

@@ -3,37 +3,22 @@
 //! The kernel gives the memory of an entry that was replaced to the next one that is written, while programs may
 //! look at it still.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use agent_common::addr::Ip16;
 use agent_common::cases::{self, BLUE_A, BLUE_B, BLUE_C, Case, GREEN_B, Pod, RED_A, World, build};
 use agent_common::drop::DropReason;
+use agent_common::endpoint::{EndpointKey, FdbKey};
 use agent_common::policy::Decision;
 use agent_common::seal::{SealedPort, Stored as _};
-use aya::maps::{HashMap, Map, MapData};
 use datapath::{Datapath, Trial};
 
-use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, fill, run, scene};
+use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, case, fill, run, scene};
 
 /// Runs of a frame in a row, and how often.
 const REPEAT: u32 = 100_000;
 const ROUNDS: usize = 20;
-
-fn case(name: &str) -> Case {
-    let found = cases::all().into_iter().find(|case| case.name == name);
-    found.expect("a case of this name")
-}
-
-/// A pinned map, whose keys have `K` bytes and values `N` words.
-fn open<const K: usize, const N: usize>(
-    generation: &Path,
-    map: &str,
-) -> HashMap<MapData, [u8; K], [u64; N]> {
-    let map = MapData::from_pin(generation.join(map)).expect("a pinned map");
-    HashMap::try_from(Map::HashMap(map)).expect("a map of this shape")
-}
 
 fn drops(datapath: &mut Datapath) -> Vec<(DropReason, u64)> {
     let counters = datapath.counters();
@@ -58,7 +43,7 @@ fn dropped_with<const K: usize, const N: usize>(
         let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
         fill(&mut datapath, &World::with_pod_at(case.sender, LOOPBACK));
         assert_eq!(run(&datapath, &case.frame).verdict, REDIRECT);
-        let mut map = open::<K, N>(&scratch.generation(), map);
+        let mut map = scratch.map::<K, N>(map);
         let foreign = map.get(&other, 0).expect("an entry");
         let own = map.get(&one, 0).expect("an entry");
         map.insert(one, foreign, 0).expect("room");
@@ -79,10 +64,9 @@ fn a_port_with_the_words_of_another_one_sends_nothing() {
 #[test]
 fn an_address_with_the_words_of_another_one_leads_nowhere() {
     let key = |pod: &Pod| {
-        let mut key = [0; 20];
-        key[..4].copy_from_slice(&pod.network.to_ne_bytes());
-        key[4..].copy_from_slice(&Ip16::from_v4(pod.ip4.octets()).0);
-        key
+        let ip = Ip16::from_v4(pod.ip4.octets());
+        let network = pod.network;
+        zerocopy::transmute!(EndpointKey { network, ip })
     };
     let keys = [key(&GREEN_B), key(&BLUE_B)];
     dropped_with::<20, 3>("ENDPOINTS", keys, &case("UDP, L3"), DropReason::NoTunnel);
@@ -90,12 +74,7 @@ fn an_address_with_the_words_of_another_one_leads_nowhere() {
 
 #[test]
 fn a_station_with_the_words_of_another_one_leads_nowhere() {
-    let key = |pod: &Pod| {
-        let mut key = [0; 12];
-        key[..4].copy_from_slice(&pod.network.to_ne_bytes());
-        key[4..10].copy_from_slice(&pod.mac.0);
-        key
-    };
+    let key = |pod: &Pod| zerocopy::transmute!(FdbKey::new(pod.network, pod.mac));
     let keys = [key(&BLUE_B), key(&RED_A)];
     let other = Case {
         frame: build::ethernet(BLUE_B.mac, BLUE_A.mac, 0x88b5, &[0; 46]),
@@ -144,7 +123,7 @@ fn a_port_is_itself_while_all_ports_are_written() {
 }
 
 fn write_all(scratch: &Scratch, done: &AtomicBool) {
-    let mut ports = open::<4, 9>(&scratch.generation(), "PORTS");
+    let mut ports = scratch.map::<4, 9>("PORTS");
     let pods = [
         (LOOPBACK, &BLUE_A),
         (BLUE_B.ifindex, &BLUE_B),
