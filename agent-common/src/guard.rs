@@ -1,7 +1,7 @@
 //! Judge the traffic of ports by network policies, and follow its connections.
 //!
 //! A guarded port has a set of rows for each direction in which any policy speaks of it. The first packet of a
-//! connection is judged at both ends that this node has; the connection is kept as a [`Flow`], with the stamps
+//! connection is judged at both ends that this node has; the connection is kept in a [`FlowBucket`], with the stamps
 //! of the sets that let it pass. Later packets of both directions need that entry and no row. When a policy
 //! changes its ports have another stamp, and each flow is judged again at its next packet.
 //!
@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::addr::Ip16;
 
 mod again;
+mod bucket;
 mod flow;
 mod fragment;
 mod judge;
@@ -24,9 +25,10 @@ mod tables;
 mod tuple;
 
 pub use self::again::repeats;
+pub use self::bucket::{FlowBucket, FlowEntry, WAYS};
 pub use self::flow::{
     DENIED, FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_HIGH_OPENED, FLOW_NODE,
-    FLOW_RESET, Flow, FlowKey, FlowWords, TICK_SHIFT, tick, ticks_since,
+    FLOW_RESET, FLOW_TCP, FlowKey, FlowWords, TICK_SHIFT, tick, ticks_since,
 };
 pub use self::fragment::{Fragment, FragmentKey};
 pub use self::judge::{CLASSES, Classes, OTHERS, ROW_WORDS, Row, RowKey, SetKey, UNKNOWN_ATOM};

@@ -41,7 +41,9 @@ pub const MAX_SET_ROWS: u32 = 1_048_576;
 /// Rows.
 pub const MAX_ROWS: u32 = 262_144;
 /// Connections that are followed.
-pub const MAX_FLOWS: u32 = 65_536;
+pub const MAX_FLOWS: u32 = 131_072;
+/// Buckets of `FLOWS`, a power of two.
+pub const FLOW_BUCKETS: u32 = MAX_FLOWS / 8;
 /// Packets in fragments that are followed.
 pub const MAX_FRAGMENTS: u32 = 8_192;
 /// Slots of connections that the switch of memif ports may carry over.

@@ -12,8 +12,8 @@ use agent_common::endpoint::{self, Endpoint, EndpointKey, FdbKey};
 use agent_common::event::{DropEvent, EVENT_HEAD};
 use agent_common::flood::{FLOOD_CHUNK, FLOOD_CHUNKS, FLOOD_CLOSED, FloodKey, FloodPorts};
 use agent_common::guard::{
-    self, AtomKey, Classes, FlowKey, FlowWords, Fragment, FragmentKey, Guard, Row, RowKey, SetKey,
-    Slot, Stamp,
+    self, AtomKey, Classes, FlowBucket, FlowEntry, FlowKey, FlowWords, Fragment, FragmentKey,
+    Guard, Row, RowKey, Secret, SetKey, Slot, Stamp,
 };
 use agent_common::map;
 use agent_common::network::{self, Network};
@@ -93,7 +93,8 @@ fn layout() -> Result<String, std::fmt::Error> {
         CLASSES "hash" [u32 => Classes; map::MAX_GENERATIONS]
         SETS "hash" [SetKey => u32; map::MAX_SET_ROWS]
         ROWS "hash" [RowKey => Row; map::MAX_ROWS]
-        FLOWS "lru_hash" [FlowKey => FlowWords; map::MAX_FLOWS]
+        FLOWS "array" [u32 => FlowBucket; map::FLOW_BUCKETS]
+        FLOW_SECRET "array" [u32 => [[u64; 8]; 2]; 1]
         FRAGMENTS "lru_hash" [FragmentKey => Fragment; map::MAX_FRAGMENTS]
         FLOW_BUDGETS "array" [u32 => u64; guard::BUDGETS]
         STAMPS "array" [u32 => Stamp; map::MAX_PORTS]
@@ -130,6 +131,8 @@ fn layout() -> Result<String, std::fmt::Error> {
         Row { words }
         FlowKey { network, low, high, low_port, high_port, protocol, reserved }
         FlowWords { seen, flags, egress, ingress }
+        FlowEntry { key, reserved, stamps }
+        FlowBucket { states, entries }
         FragmentKey { network, source, destination, id, protocol, reserved }
         Fragment { seen, source_port, destination_port, icmp, reserved }
         Slot { key, flow, tag }
@@ -158,6 +161,29 @@ fn layout() -> Result<String, std::fmt::Error> {
     writeln!(
         out,
         "seals {port:016x} {by_ip:016x} {by_mac:016x} {network:016x}"
+    )?;
+    let key: FlowKey = {
+        let mut some = [0; 44];
+        some.copy_from_slice(&bytes[..44]);
+        zerocopy::transmute!(some)
+    };
+    let secret: [[u64; 8]; 2] = std::array::from_fn(|half| {
+        std::array::from_fn(|at| 0x9e37_79b9_7f4a_7c15 ^ (half * 8 + at) as u64)
+    });
+    let [low, high] = &secret;
+    let sum = Secret { low, high }.sum(&key);
+    let words = FlowWords {
+        seen: 1,
+        flags: 2,
+        egress: 3,
+        ingress: 4,
+    };
+    writeln!(
+        out,
+        "flow bucket {} state {:016x} stamps {:016x}",
+        sum.bucket(),
+        sum.state(&words),
+        sum.stamps(&words)
     )?;
     for (name, size, align) in [
         ("MacAddr", size_of::<MacAddr>(), align_of::<MacAddr>()),

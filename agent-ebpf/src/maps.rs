@@ -28,6 +28,7 @@ use aya_ebpf::maps::{
 };
 use aya_ebpf::programs::{TcContext, XdpContext};
 
+mod flows;
 mod guard;
 mod sealed;
 

@@ -425,7 +425,7 @@ async fn background(
         () = node.ports.promote() => stopped("attaching links", "it ended".into()),
         () = node.ports.follow_guards() => stopped("telling the switch of policies", "it ended".into()),
         () = node.guards.follow(|took| node.metrics.policies_applied(took)) => stopped("following policies", "it ended".into()),
-        () = flows::sweep(node) => stopped("counting connections", "it ended".into()),
+        () = flows::watch(node) => stopped("counting connections", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),
         () = keep_lease(node) => stopped("keeping the lease", "it ended".into()),
         end = networks => end.unwrap_or_else(|died| stopped("following networks", died.to_string())),

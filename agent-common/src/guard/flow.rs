@@ -1,7 +1,5 @@
 //! `FLOWS`: connections that were let pass.
 
-use core::cell::Cell;
-
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::tuple::{ACK, FIN, RST, SYN, Tuple};
@@ -27,6 +25,10 @@ pub const FLOW_RESET: u32 = 1 << 4;
 pub const FLOW_DENIED: u32 = 1 << 5;
 /// The node itself opened the connection: no policy of the other end denies it.
 pub const FLOW_NODE: u32 = 1 << 6;
+/// The connection is one of TCP, which may be idle for hours.
+pub const FLOW_TCP: u32 = 1 << 7;
+/// All flags: they are the upper half of what a table keeps of them.
+pub(super) const FLOW_FLAGS: u32 = 0xff;
 
 /// Stamp of a denial: no port has it, so each packet of the connection is judged.
 ///
@@ -118,6 +120,17 @@ impl FlowKey {
             && self.high.same(high)
     }
 
+    /// Reports whether it is another one's.
+    #[inline(always)]
+    pub fn same(&self, other: &Self) -> bool {
+        self.network == other.network
+            && self.protocol == other.protocol
+            && self.low_port == other.low_port
+            && self.high_port == other.high_port
+            && self.low.same(&other.low)
+            && self.high.same(&other.high)
+    }
+
     /// The key of a tuple, and whether its source is the higher end.
     pub fn of(network: u32, tuple: &Tuple) -> (Self, bool) {
         let mut key = Self::EMPTY;
@@ -127,26 +140,9 @@ impl FlowKey {
     }
 }
 
-/// A connection, in `FLOWS`.
+/// Time, flags and stamps of a connection.
 ///
-/// *Written by* the programs of guarded networks, word by word: two CPUs that race lose a flag or a second.
-/// *Read by* them, and by the agent. *Lifetime*: as long as packets come, and a while.
-#[repr(C)]
-#[derive(Debug, Default)]
-pub struct Flow {
-    /// Tick of the last packet.
-    seen: Cell<u32>,
-    /// `FLOW_*` flags.
-    flags: Cell<u32>,
-    /// Stamp of the opener's set that let it pass; 0 for none.
-    egress: Cell<u32>,
-    /// Stamp of the other end's set that let it pass; 0 for none.
-    ingress: Cell<u32>,
-}
-
-const _: () = assert!(size_of::<Flow>() == 16);
-
-/// The words of a [`Flow`], to read from a map and to make one of.
+/// `FLOWS` has it in two words, which programs write one by one: two CPUs that race lose a flag or a second.
 #[repr(C)]
 #[derive(
     Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -162,7 +158,7 @@ pub struct FlowWords {
     pub ingress: u32,
 }
 
-const _: () = assert!(size_of::<FlowWords>() == size_of::<Flow>());
+const _: () = assert!(size_of::<FlowWords>() == 16);
 
 impl FlowWords {
     /// Of no connection.
@@ -172,17 +168,6 @@ impl FlowWords {
         egress: 0,
         ingress: 0,
     };
-}
-
-impl From<FlowWords> for Flow {
-    fn from(words: FlowWords) -> Self {
-        Self {
-            seen: Cell::new(words.seen),
-            flags: Cell::new(words.flags),
-            egress: Cell::new(words.egress),
-            ingress: Cell::new(words.ingress),
-        }
-    }
 }
 
 /// The tick of a time, nanoseconds of `CLOCK_MONOTONIC`.
@@ -201,39 +186,6 @@ pub const fn tick(now_ns: u64) -> u32 {
 #[inline(always)]
 pub const fn ticks_since(seen: u32, now: u32) -> i32 {
     now.wrapping_sub(seen).cast_signed()
-}
-
-impl Flow {
-    /// Its words.
-    #[inline(always)]
-    pub fn words(&self) -> FlowWords {
-        FlowWords {
-            seen: self.seen.get(),
-            flags: self.flags.get(),
-            egress: self.egress.get(),
-            ingress: self.ingress.get(),
-        }
-    }
-
-    /// Notes a packet: its time, and what it says of the connection.
-    ///
-    /// Words that stay are not written: two CPUs share the line.
-    #[inline(always)]
-    pub(super) fn note(&self, old: &FlowWords, flags: u32, now: u32) {
-        if ticks_since(old.seen, now) > 0 {
-            self.seen.set(now);
-        }
-        if old.flags != flags {
-            self.flags.set(flags);
-        }
-    }
-
-    /// Notes the stamps of the sets that have judged it.
-    #[inline(always)]
-    pub(super) fn stamp(&self, egress: u32, ingress: u32) {
-        self.egress.set(egress);
-        self.ingress.set(ingress);
-    }
 }
 
 impl FlowWords {
@@ -291,16 +243,35 @@ impl FlowWords {
         &self,
         tuple: &Tuple,
         from_high: bool,
-        (egress, ingress): (u32, u32),
+        by: (u32, u32),
         now: u32,
     ) -> bool {
         // That of no connection has no time.
         self.seen != 0
             && self.seen == now
-            && self.egress == egress
-            && self.ingress == ingress
+            && self.is_by(by)
             && tuple.tcp & (SYN | FIN | RST) == 0
             && self.after(tuple, from_high) == self.flags
+    }
+
+    /// Reports whether sets with these stamps, the opener's first, have let it pass.
+    #[inline(always)]
+    pub(super) const fn is_by(&self, (egress, ingress): (u32, u32)) -> bool {
+        self.egress == egress && self.ingress == ingress
+    }
+
+    /// Returns the words after another packet, with these flags and stamps.
+    ///
+    /// Its time stays where this CPU is a tick behind.
+    #[inline(always)]
+    pub(super) const fn noted(&self, flags: u32, (egress, ingress): (u32, u32), now: u32) -> Self {
+        let is_later = ticks_since(self.seen, now) > 0;
+        Self {
+            seen: if is_later { now } else { self.seen },
+            flags,
+            egress,
+            ingress,
+        }
     }
 
     /// Returns the flags after a packet of the connection.
@@ -324,8 +295,12 @@ impl FlowWords {
 #[inline(always)]
 pub(super) const fn opened(tuple: &Tuple, from_high: bool, high_opened: bool) -> u32 {
     let mut flags = if high_opened { FLOW_HIGH_OPENED } else { 0 };
+    let is_tcp = tuple.protocol == IPPROTO_TCP;
+    if is_tcp {
+        flags |= FLOW_TCP;
+    }
     // The middle of one that was there before.
-    let is_middle = tuple.protocol == IPPROTO_TCP && tuple.tcp & (SYN | ACK) == ACK;
+    let is_middle = is_tcp && tuple.tcp & (SYN | ACK) == ACK;
     if is_middle || high_opened != from_high {
         flags |= FLOW_ANSWERED;
     }

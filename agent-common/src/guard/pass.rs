@@ -52,9 +52,9 @@ pub struct Passage {
     /// Without a time if there was none, or the kernel's timer has ticked since.
     /// It stays from packet to packet, as the key does: the next one is of the same connection often.
     pub last: FlowWords,
-    /// Entry of the connection by which the packet was let pass.
+    /// Entry of the packet's connection; that by which it was let pass, if it was.
     ///
-    /// Without a time if it was not by one.
+    /// Without a time if there is none.
     pub words: FlowWords,
     /// `FLOW_NODE` for a connection that the node itself has opened, else 0.
     pub by_node: u32,
@@ -143,11 +143,12 @@ impl Passage {
         self.receiver = tables.guard(port_id);
     }
 
-    /// Notes the entry of the connection by which a packet is let pass.
+    /// Notes a packet in the entry of its connection, and remembers it.
     #[inline(always)]
-    fn hold(&mut self, words: FlowWords) {
-        self.words = words;
-        self.last = words;
+    fn note<T: GuardTables>(&mut self, tables: &T, flags: u32, by: (u32, u32), now: u32) {
+        self.last = self.words.noted(flags, by, now);
+        tables.note(&self.words, &self.last);
+        self.words = self.last;
     }
 
     /// Has the sets of both ends whole.
@@ -221,8 +222,12 @@ pub fn pass<F: Frame + ?Sized, T: GuardTables>(
         let ends = (passage.routed != 0, &passage.sender, &passage.receiver);
         // The key is that of another connection now.
         passage.last.seen = 0;
-        let (tuple, key) = (&mut passage.tuple, &mut passage.key);
-        if related::is_related(frame, network, packet, ends, tables, tuple, key) {
+        let (tuple, connection) = (&mut passage.tuple, (&mut passage.key, &mut passage.words));
+        let is_related =
+            related::is_related(frame, network, packet, ends, tables, tuple, connection);
+        // It tells the connection nothing, and the switch neither.
+        passage.words.seen = 0;
+        if is_related {
             return Ok(());
         }
         passage.tuple.start(packet);
@@ -264,57 +269,44 @@ fn follow<T: GuardTables>(
     }
     passage.last.seen = 0;
     passage.key.write(network, &passage.tuple, from_high);
-    let found = if is_opening || alone {
-        None
-    } else {
-        tables.flow(&passage.key)
-    };
-    let found = match found {
-        Some(flow) => {
-            let words = flow.words();
-            let alive = words.is_alive(passage.tuple.protocol, now);
-            alive.then_some((flow, words))
-        }
-        None => None,
-    };
+    tables.seek(&passage.key);
+    let mut is_found = false;
+    if !is_opening && !alone {
+        is_found = tables.flow(&passage.key, &mut passage.words)
+            && passage.words.is_alive(passage.tuple.protocol, now);
+    }
     let mut onward = true;
-    if let Some((flow, words)) = found {
+    if is_found {
+        let words = &passage.words;
         onward = words.is_onward(from_high);
-        let (egress, ingress) = stamps(&passage.sender, &passage.receiver, onward);
-        let is_judged = words.egress == egress && words.ingress == ingress;
-        if is_judged && words.flags & FLOW_DENIED == 0 {
+        let by = stamps(&passage.sender, &passage.receiver, onward);
+        if words.is_by(by) && words.flags & FLOW_DENIED == 0 {
             let flags = words.after(&passage.tuple, from_high);
-            flow.note(&words, flags, now);
-            passage.hold(FlowWords {
-                seen: now,
-                flags,
-                egress,
-                ingress,
-            });
+            passage.note(tables, flags, by, now);
             return Ok(());
         }
     }
     passage.complete(tables);
     // The middle of a connection may be of one that was there before the port's first policy.
     let flags = passage.sender.flags | passage.receiver.flags;
-    let adopts = flags & GUARD_ADOPT != 0 && is_tcp && !is_opening && found.is_none() && !alone;
+    let adopts = flags & GUARD_ADOPT != 0 && is_tcp && !is_opening && !is_found && !alone;
     if adopts {
         // Nothing tells which end has opened it; a client's port is the higher one nearly always.
         onward = passage.tuple.source_port > passage.tuple.destination_port;
     }
     let mut judged = Ok(());
-    passage.by_node = match found {
-        Some((_, words)) => words.flags & FLOW_NODE,
-        None if flags & GUARD_NODE == 0 => 0,
-        // The middle of one that the pod has opened to the node, by the same rule as above.
-        None if is_tcp
-            && !is_opening
-            && passage.tuple.source_port <= passage.tuple.destination_port =>
-        {
-            onward = false;
-            0
-        }
-        None => FLOW_NODE,
+    // The middle of one that the pod has opened to the node, by the same rule as above.
+    let is_middle =
+        is_tcp && !is_opening && passage.tuple.source_port <= passage.tuple.destination_port;
+    passage.by_node = if is_found {
+        passage.words.flags & FLOW_NODE
+    } else if flags & GUARD_NODE == 0 {
+        0
+    } else if is_middle {
+        onward = false;
+        0
+    } else {
+        FLOW_NODE
     };
     // One place for both: the code is large.
     for attempt in 0..2 {
@@ -334,31 +326,24 @@ fn follow<T: GuardTables>(
             break;
         }
     }
-    let (egress, ingress) = stamps(&passage.sender, &passage.receiver, onward);
-    if let Some((flow, words)) = found {
-        let flags = words.after(&passage.tuple, from_high);
+    let by = stamps(&passage.sender, &passage.receiver, onward);
+    if is_found {
+        let flags = passage.words.after(&passage.tuple, from_high);
         // One look at the verdict: of a second one the compiler makes a read of what a verifier has not seen written.
         return match judged {
             Ok(()) => {
-                let flags = flags & !FLOW_DENIED;
-                flow.stamp(egress, ingress);
-                flow.note(&words, flags, now);
-                passage.hold(FlowWords {
-                    seen: now,
-                    flags,
-                    egress,
-                    ingress,
-                });
+                passage.note(tables, flags & !FLOW_DENIED, by, now);
                 Ok(())
             }
             // It stays denied in both directions until it is opened again.
             Err(reason) => {
-                flow.stamp(DENIED, DENIED);
-                flow.note(&words, flags | FLOW_DENIED, now);
+                passage.note(tables, flags | FLOW_DENIED, (DENIED, DENIED), now);
+                passage.last.seen = 0;
                 Err(reason)
             }
         };
     }
+    passage.words.seen = 0;
     // The end of a connection that is not known opens none.
     if judged.is_err() || alone || answers || is_tcp && tcp & RST != 0 {
         return judged;
@@ -366,15 +351,17 @@ fn follow<T: GuardTables>(
     if passage.by_node == 0 && !tables.pay(passage.budget) {
         return Err(DropReason::FlowLimit);
     }
-    let words = FlowWords {
+    passage.last = FlowWords {
         seen: now,
         flags: opened(&passage.tuple, from_high, from_high == onward) | passage.by_node,
-        egress,
-        ingress,
+        egress: by.0,
+        ingress: by.1,
     };
     // Without an entry the next packet is judged again.
-    if tables.open(&passage.key, &words) {
-        passage.hold(words);
+    if tables.open(&passage.key, &passage.last) {
+        passage.words = passage.last;
+    } else {
+        passage.last.seen = 0;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! packet, if it goes to the end which sent it.
 
 use super::Guard;
-use super::flow::FlowKey;
+use super::flow::{FlowKey, FlowWords};
 use super::pass::stamp_of;
 use super::tables::GuardTables;
 use super::tuple::{Tuple, has_ports, is_icmp};
@@ -41,7 +41,7 @@ pub(super) fn is_related<F: Frame + ?Sized, T: GuardTables>(
     (from_router, sender, receiver): (bool, &Guard, &Guard),
     tables: &T,
     tuple: &mut Tuple,
-    key: &mut FlowKey,
+    (key, words): (&mut FlowKey, &mut FlowWords),
 ) -> bool {
     let quoted = packet.payload as usize + ICMP_HLEN;
     let read = match packet.family {
@@ -60,10 +60,10 @@ pub(super) fn is_related<F: Frame + ?Sized, T: GuardTables>(
     }
     let from_high = tuple.is_from_high();
     key.write(network, tuple, from_high);
-    let Some(flow) = tables.flow(key) else {
+    tables.seek(key);
+    if !tables.flow(key, words) {
         return false;
-    };
-    let words = flow.words();
+    }
     if !words.is_alive(tuple.protocol, tables.now()) || words.flags & super::FLOW_DENIED != 0 {
         return false;
     }

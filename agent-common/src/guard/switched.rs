@@ -44,7 +44,7 @@ pub struct Secret<'a> {
 
 /// The sum of a key's words by the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sum(u64);
+pub struct Sum(pub(super) u64);
 
 impl Secret<'_> {
     /// Sums the words of a key, each times a number of the secret.

@@ -1,7 +1,7 @@
 //! The look-ups that judging needs.
 
 use super::Guard;
-use super::flow::{Flow, FlowKey, FlowWords};
+use super::flow::{FlowKey, FlowWords};
 use super::fragment::{Fragment, FragmentKey};
 use super::judge::UNKNOWN_ATOM;
 use crate::addr::Ip16;
@@ -68,10 +68,18 @@ pub trait GuardTables: Tables {
     fn row(&self, generation: u32, set: u32, atom: u32) -> Option<u32>;
     /// A word of a row; 0 of one that is not there.
     fn word(&self, generation: u32, row: u32, word: u32) -> u32;
-    /// The entry of a connection.
-    fn flow(&self, key: &FlowKey) -> Option<&Flow>;
-    /// Keeps a new connection, in place of the entry that is there.
+    /// Finds the place of a connection, which the other three are about.
+    fn seek(&self, key: &FlowKey);
+    /// Reads the entry of the connection that was sought; false when there is none.
+    fn flow(&self, key: &FlowKey, words: &mut FlowWords) -> bool;
+    /// Notes a packet in the entry that [`Self::flow`] has found.
     ///
+    /// `was`: its words so far. `is`: those with the packet.
+    /// An entry that is another connection's by then stays as it is.
+    fn note(&self, was: &FlowWords, is: &FlowWords);
+    /// Keeps the connection that was sought as a new one.
+    ///
+    /// It takes the place of an entry that is there.
     /// False when there is no room.
     fn open(&self, key: &FlowKey, words: &FlowWords) -> bool;
     /// Returns the record of a packet's first fragment.

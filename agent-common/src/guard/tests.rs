@@ -12,6 +12,7 @@ use crate::policy::{self, Act, Scratch, Tables};
 use crate::port::{PORT_L3, Port};
 
 mod again;
+mod bucket;
 mod flows;
 mod groups;
 mod icmp;
@@ -46,7 +47,9 @@ const PINGS: u32 = 4;
 
 struct World {
     guards: HashMap<u16, Guard>,
-    flows: HashMap<FlowKey, Flow>,
+    flows: RefCell<HashMap<FlowKey, FlowWords>>,
+    /// The connection that was sought last.
+    sought: Cell<Option<FlowKey>>,
     opened: RefCell<HashMap<FlowKey, FlowWords>>,
     fragments: RefCell<HashMap<FragmentKey, Fragment>>,
     stamp: u32,
@@ -68,7 +71,8 @@ impl World {
     fn new() -> Self {
         Self {
             guards: HashMap::new(),
-            flows: HashMap::new(),
+            flows: RefCell::default(),
+            sought: Cell::new(None),
             opened: RefCell::default(),
             fragments: RefCell::default(),
             stamp: 0,
@@ -168,11 +172,8 @@ impl World {
 
     /// Every connection, with its words.
     fn connections(&self) -> Vec<(FlowKey, FlowWords)> {
-        let mut all: Vec<_> = self
-            .flows
-            .iter()
-            .map(|(key, flow)| (*key, flow.words()))
-            .collect();
+        let flows = self.flows.borrow();
+        let mut all: Vec<_> = flows.iter().map(|(key, words)| (*key, *words)).collect();
         all.sort_unstable_by_key(|(key, _)| *key);
         all
     }
@@ -188,7 +189,7 @@ impl World {
     fn settle(&mut self, passage: Passage) {
         self.passage.set(passage);
         for (key, words) in self.opened.take() {
-            self.flows.insert(key, words.into());
+            self.flows.borrow_mut().insert(key, words);
         }
     }
 
@@ -308,12 +309,26 @@ impl GuardTables for World {
         }
     }
 
-    fn flow(&self, key: &FlowKey) -> Option<&Flow> {
+    fn seek(&self, key: &FlowKey) {
+        self.sought.set(Some(*key));
+    }
+
+    fn flow(&self, key: &FlowKey, words: &mut FlowWords) -> bool {
         self.looked.set(self.looked.get() + 1);
-        self.flows.get(key)
+        assert_eq!(self.sought.get(), Some(*key));
+        let flows = self.flows.borrow();
+        let found = flows.get(key).inspect(|found| *words = **found);
+        found.is_some()
+    }
+
+    fn note(&self, was: &FlowWords, is: &FlowWords) {
+        let key = self.sought.get().expect("a connection was sought");
+        let before = self.flows.borrow_mut().insert(key, *is);
+        assert_eq!(before, Some(*was));
     }
 
     fn open(&self, key: &FlowKey, words: &FlowWords) -> bool {
+        assert_eq!(self.sought.get(), Some(*key));
         if !self.full.get() {
             self.opened.borrow_mut().insert(*key, *words);
         }

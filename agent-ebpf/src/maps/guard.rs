@@ -9,8 +9,8 @@
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::endpoint::Endpoint;
 use agent_common::guard::{
-    self, AtomKey, BUDGETS, Classes, Flow, FlowKey, FlowWords, Fragment, FragmentKey, Guard,
-    GuardTables, Passage, Row, RowKey, Secret, SetKey, Slot, Stamp,
+    self, AtomKey, BUDGETS, Classes, FlowKey, FlowWords, Fragment, FragmentKey, Guard, GuardTables,
+    Passage, Row, RowKey, Secret, SetKey, Slot, Stamp,
 };
 use agent_common::map as size;
 use agent_common::policy::Tables;
@@ -18,7 +18,7 @@ use aya_ebpf::helpers::{bpf_jiffies64, bpf_ktime_get_ns};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, lpm_trie};
 
-use super::{NO_PREALLOC, NodeTables};
+use super::{NO_PREALLOC, NodeTables, flows};
 
 #[map]
 static GUARDS: HashMap<u32, Guard> = HashMap::pinned(size::MAX_GUARDS, NO_PREALLOC);
@@ -32,8 +32,6 @@ static CLASSES: HashMap<u32, Classes> = HashMap::pinned(size::MAX_GENERATIONS, N
 static SETS: HashMap<SetKey, u32> = HashMap::pinned(size::MAX_SET_ROWS, NO_PREALLOC);
 #[map]
 static ROWS: HashMap<RowKey, Row> = HashMap::pinned(size::MAX_ROWS, NO_PREALLOC);
-#[map]
-static FLOWS: LruHashMap<FlowKey, FlowWords> = LruHashMap::pinned(size::MAX_FLOWS, 0);
 #[map]
 static FRAGMENTS: LruHashMap<FragmentKey, Fragment> = LruHashMap::pinned(size::MAX_FRAGMENTS, 0);
 #[map]
@@ -91,7 +89,7 @@ fn now(passage: &mut Passage) -> u64 {
 ///
 /// It leaves out checks of an index that it knows to be within bounds; the verifier does not know that.
 #[inline(always)]
-fn hidden(number: u32) -> u32 {
+pub(super) fn hidden(number: u32) -> u32 {
     // SAFETY: a value of ours.
     unsafe { (&raw const number).read_volatile() }
 }
@@ -199,15 +197,23 @@ impl GuardTables for GuardedTables {
     }
 
     #[inline(always)]
-    fn flow(&self, key: &FlowKey) -> Option<&Flow> {
-        // SAFETY: `Flow` is laid out as its words. The kernel may give an entry that is evicted to another connection while this program
-        // looks at it. Its words are read and written one by one, and hold a verdict of a moment ago at worst.
-        unsafe { FLOWS.get_ptr(key).map(|words| &*words.cast::<Flow>()) }
+    fn seek(&self, key: &FlowKey) {
+        flows::seek(key);
+    }
+
+    #[inline(always)]
+    fn flow(&self, key: &FlowKey, words: &mut FlowWords) -> bool {
+        flows::find(key, words)
+    }
+
+    #[inline(always)]
+    fn note(&self, was: &FlowWords, is: &FlowWords) {
+        flows::note(was, is);
     }
 
     #[inline(always)]
     fn open(&self, key: &FlowKey, words: &FlowWords) -> bool {
-        FLOWS.insert(key, words, 0).is_ok()
+        flows::open(key, words)
     }
 
     #[inline(always)]

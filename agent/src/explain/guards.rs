@@ -10,7 +10,7 @@ use agent_common::endpoint::{
     ENDPOINT_GATEWAY, ENDPOINT_GUARD, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint,
 };
 use agent_common::guard::{
-    self, AtomKey, End, FLOW_HIGH_OPENED, Flow, FlowKey, FlowWords, Fragment, FragmentKey, Guard,
+    self, AtomKey, End, FLOW_HIGH_OPENED, FlowKey, FlowWords, Fragment, FragmentKey, Guard,
     GuardTables, Passage, RowKey, SetKey, To, Tuple,
 };
 use agent_common::packet::{ETH_P_ARP, ETH_P_IP, ETH_P_IPV6};
@@ -34,7 +34,7 @@ const NO_STAMP: u32 = u32::MAX;
 struct LiveGuards<'a> {
     live: Live<'a>,
     now: u32,
-    found: [OnceCell<(FlowKey, FlowWords, Flow)>; CONNECTIONS],
+    found: [OnceCell<(FlowKey, FlowWords)>; CONNECTIONS],
     /// Each connection is judged, whatever has judged it.
     anew: bool,
 }
@@ -128,21 +128,22 @@ impl GuardTables for LiveGuards<'_> {
         word.unwrap_or(0)
     }
 
-    fn flow(&self, key: &FlowKey) -> Option<&Flow> {
-        let words = self.live.look_at_guards(|maps| maps.flows.get(key))?;
-        let shown = if self.anew {
-            FlowWords {
-                egress: NO_STAMP,
-                ingress: NO_STAMP,
-                ..words
-            }
-        } else {
-            words
+    fn seek(&self, _: &FlowKey) {}
+
+    fn flow(&self, key: &FlowKey, words: &mut FlowWords) -> bool {
+        let found = self.live.look_at_guards(|maps| maps.connections.get(key));
+        let Some(found) = found else {
+            return false;
         };
-        let free = self.found.iter().find(|cell| cell.get().is_none())?;
-        let (_, _, flow) = free.get_or_init(|| (*key, words, shown.into()));
-        Some(flow)
+        *words = found;
+        if self.anew {
+            (words.egress, words.ingress) = (NO_STAMP, NO_STAMP);
+        }
+        let free = self.found.iter().find(|cell| cell.get().is_none());
+        free.is_some_and(|free| free.set((*key, found)).is_ok())
     }
+
+    fn note(&self, _: &FlowWords, _: &FlowWords) {}
 
     fn open(&self, _: &FlowKey, _: &FlowWords) -> bool {
         true
@@ -347,10 +348,9 @@ impl Way<'_> {
         let (key, from_high) = FlowKey::of(self.network, &tuple);
         let mut found = guards.found.iter().filter_map(OnceCell::get);
         let connection =
-            found.find(|(of, words, _)| *of == key && words.is_alive(of.protocol, guards.now));
+            found.find(|(of, words)| *of == key && words.is_alive(of.protocol, guards.now));
         let age = |words: &FlowWords| guard::ticks_since(words.seen, guards.now).max(0);
-        let connection =
-            connection.map(|(key, words, _)| (*key, *words, age(words).cast_unsigned()));
+        let connection = connection.map(|(key, words)| (*key, *words, age(words).cast_unsigned()));
         let onward = connection
             .is_none_or(|(_, words, _)| (words.flags & FLOW_HIGH_OPENED != 0) == from_high);
         let mut ends = [

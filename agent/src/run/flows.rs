@@ -1,31 +1,28 @@
-//! Counts connections that policies let pass, and removes old ones.
+//! Counts connections that policies let pass.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datapath::DatapathError;
-use datapath::connections::{self, Swept};
+use datapath::connections;
 use telemetry::chain;
 
 use crate::node::Node;
 
-/// Time between two sweeps, at least.
+/// Time between two counts, at least.
 const PACE: Duration = Duration::from_secs(30);
-/// A sweep takes at most one part in so many of the time.
+/// A count takes at most one part in so many of the time.
 const SHARE: u32 = 100;
-/// Entries that one sweep removes at most.
-///
-/// The programs replace the oldest where there is no room.
-const MOST: usize = 4_096;
 
-/// Sweeps while policies judge any port; returns never.
-pub(super) async fn sweep(node: &Arc<Node>) {
+/// Counts while policies judge any port; returns never.
+pub(super) async fn watch(node: &Arc<Node>) {
     loop {
         let this = Arc::clone(node);
         let begin = Instant::now();
-        let swept = tokio::task::spawn_blocking(move || once(&this)).await;
-        match swept {
-            Ok(Ok(swept)) => count(node, &swept),
+        let counted = tokio::task::spawn_blocking(move || once(&this)).await;
+        match counted {
+            Ok(Ok(alive)) => show(node, &alive),
             Ok(Err(error)) => tracing::warn!(
                 error = chain(&error),
                 "the connections that policies let pass could not be counted; trying again"
@@ -40,19 +37,24 @@ pub(super) async fn sweep(node: &Arc<Node>) {
     }
 }
 
-/// One sweep; nothing where no port is judged.
-fn once(node: &Node) -> Result<Swept, DatapathError> {
+/// Connections by network; none where no port is judged.
+fn once(node: &Node) -> Result<BTreeMap<u32, usize>, DatapathError> {
     let guards = node.tables.guards();
     if guards.look(|maps| maps.guards.is_empty())? {
-        return Ok(Swept::default());
+        return Ok(BTreeMap::new());
     }
-    guards.connections().sweep(connections::now(), MOST)
+    let (mut alive, now) = (BTreeMap::new(), connections::now());
+    guards.connections().each(|key, words| {
+        if words.is_alive(key.protocol, now) {
+            *alive.entry(key.network).or_default() += 1;
+        }
+    })?;
+    Ok(alive)
 }
 
-fn count(node: &Node, swept: &Swept) {
+fn show(node: &Node, alive: &BTreeMap<u32, usize>) {
     let ledger = node.book.ledger();
-    let named: Vec<(String, usize)> = swept
-        .alive
+    let named: Vec<(String, usize)> = alive
         .iter()
         .map(|(network, count)| {
             let name = ledger.name_of(*network);
@@ -62,7 +64,4 @@ fn count(node: &Node, swept: &Swept) {
         .collect();
     drop(ledger);
     node.metrics.flows(&named);
-    if swept.removed > 0 {
-        tracing::debug!(removed = swept.removed, "connections are over");
-    }
 }

@@ -1,39 +1,29 @@
-//! Read, count and remove connections that policies let pass.
+//! Read connections that policies let pass.
 //!
-//! The programs make them.
+//! The programs make them, and replace them.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::os::fd::AsFd as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fs::File;
+use std::io::Read as _;
 
-use agent_common::guard::{FlowKey, FlowWords, tick};
-use agent_common::map::MAX_FLOWS;
-use aya::maps::{HashMap, Map, MapData, MapError};
+use agent_common::guard::{FlowBucket, FlowKey, FlowWords, Secret, Sum, tick};
+use aya::maps::{Array, Map, MapData};
 use rustix::time::{ClockId, clock_gettime};
+use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use crate::error::DatapathError;
 use crate::pod::Abi;
 
-/// The most entries that one look passes.
-///
-/// The kernel begins at the first one again where the entry that it stands at goes.
-const MOST_STEPS: usize = 2 * MAX_FLOWS as usize;
+/// Times that a bucket is read until two looks in a row are the same.
+const LOOKS: usize = 4;
 
-type Flows = HashMap<MapData, Abi<FlowKey>, Abi<FlowWords>>;
+/// Value of `FLOW_SECRET`.
+type Halves = [[u64; 8]; 2];
 
 /// `FLOWS`, by a handle of its own: a look at all of them holds nobody up.
 pub struct Connections {
-    map: Mutex<Flows>,
-}
-
-/// Connections that a sweep has found.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Swept {
-    /// Connections by network.
-    pub alive: BTreeMap<u32, usize>,
-    /// Entries that were removed.
-    pub removed: usize,
+    map: Array<MapData, Abi<FlowBucket>>,
+    secret: Halves,
 }
 
 impl fmt::Debug for Connections {
@@ -51,84 +41,96 @@ pub fn now() -> u32 {
 }
 
 impl Connections {
-    pub(crate) const NAME: &'static str = "FLOWS";
+    const NAME: &'static str = "FLOWS";
+    const SECRET: &'static str = "FLOW_SECRET";
 
-    /// Opens the map a second time.
-    pub(crate) fn beside(map: &Map) -> Result<Self, DatapathError> {
-        let error = DatapathError::map("open", Self::NAME);
-        let Map::LruHashMap(data) = map else {
-            return Err(error(MapError::InvalidMapType { map_type: 0 }));
-        };
-        let again = data.fd().as_fd().try_clone_to_owned();
-        let opened = again.map_err(MapError::from).and_then(MapData::from_fd);
-        let opened = opened.and_then(|data| HashMap::try_from(Map::LruHashMap(data)));
-        let map = opened.map(Mutex::new).map_err(error)?;
-        Ok(Self { map })
+    /// Takes the maps; makes the secret where there is none.
+    pub(crate) fn new(
+        take: &mut impl FnMut(&'static str) -> Result<Map, DatapathError>,
+    ) -> Result<Self, DatapathError> {
+        let map = Array::try_from(take(Self::NAME)?);
+        let secret = Array::try_from(take(Self::SECRET)?);
+        Ok(Self {
+            map: map.map_err(DatapathError::map("open", Self::NAME))?,
+            secret: secret_of(secret.map_err(DatapathError::map("open", Self::SECRET))?)?,
+        })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Flows> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sum(&self, key: &FlowKey) -> Sum {
+        let [low, high] = &self.secret;
+        Secret { low, high }.sum(key)
     }
 
     /// Shows each entry, those that are over, too.
     ///
-    /// One may come twice while others come and go.
-    ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn each(&self, show: impl FnMut(FlowKey, FlowWords)) -> Result<(), DatapathError> {
-        each(&self.lock(), show)
-    }
-
-    /// Counts connections, and removes at most `most` entries that are none any more.
-    ///
-    /// Each is looked at again before its removal. A packet that comes in between loses its entry, and the next one is
-    /// judged.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn sweep(&self, now: u32, most: usize) -> Result<Swept, DatapathError> {
-        let mut map = self.lock();
-        let (mut swept, mut expired) = (Swept::default(), Vec::new());
-        each(&map, |key, words| {
-            if words.is_alive(key.protocol, now) {
-                *swept.alive.entry(key.network).or_default() += 1;
-            } else if expired.len() < most {
-                expired.push(key);
+    pub fn each(&self, mut show: impl FnMut(FlowKey, FlowWords)) -> Result<(), DatapathError> {
+        for number in 0..self.map.len() {
+            let bucket = self.bucket(number)?;
+            for (state, entry) in bucket.states.into_iter().zip(&bucket.entries) {
+                // One that is torn has a tag of another key, and one that has moved is of another bucket.
+                if state != 0
+                    && let sum = self.sum(&entry.key)
+                    && sum.bucket() == number
+                    && let Some(words) = sum.words(state, entry.stamps)
+                {
+                    show(entry.key, words);
+                }
             }
-        })?;
-        for key in expired {
-            swept.removed += usize::from(remove_expired(&mut map, &key, now)?);
         }
-        Ok(swept)
+        Ok(())
+    }
+
+    /// The entry of a connection.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn get(&self, key: &FlowKey) -> Result<Option<FlowWords>, DatapathError> {
+        let sum = self.sum(key);
+        let bucket = self.bucket(sum.bucket())?;
+        let place = |way| usize::try_from(way).unwrap_or(usize::MAX);
+        let state = |way| bucket.states.get(place(way)).copied().unwrap_or(0);
+        let way = place(sum.find(0, state));
+        let found = bucket.states.get(way).zip(bucket.entries.get(way));
+        Ok(found
+            .filter(|(_, entry)| entry.key == *key)
+            .and_then(|(state, entry)| sum.words(*state, entry.stamps)))
+    }
+
+    /// Reads a bucket, of which no entry is half of one and half of another.
+    ///
+    /// One that changes all the time is shown as it was last: its entries are none where they are torn.
+    fn bucket(&self, number: u32) -> Result<FlowBucket, DatapathError> {
+        // An empty one is read once.
+        let mut bucket = FlowBucket::new_zeroed();
+        for _ in 0..LOOKS {
+            let found = self.map.get(&number, 0);
+            let Abi(again) = found.map_err(DatapathError::map("read", Self::NAME))?;
+            if again.as_bytes() == bucket.as_bytes() {
+                break;
+            }
+            bucket = again;
+        }
+        Ok(bucket)
     }
 }
 
-fn each(map: &Flows, mut show: impl FnMut(FlowKey, FlowWords)) -> Result<(), DatapathError> {
-    for entry in map.iter().take(MOST_STEPS) {
-        let (key, words) = entry.map_err(DatapathError::map("read", Connections::NAME))?;
-        show(key.0, words.0);
+/// Reads the secret of the connections' places; writes it where there is none.
+fn secret_of(mut map: Array<MapData, Abi<Halves>>) -> Result<Halves, DatapathError> {
+    let name = Connections::SECRET;
+    let Abi(mut secret) = map.get(&0, 0).map_err(DatapathError::map("read", name))?;
+    if secret == Halves::new_zeroed() {
+        draw(name, secret.as_mut_bytes())?;
+        let written = map.set(0, Abi(secret), 0);
+        written.map_err(DatapathError::map("write", name))?;
     }
-    Ok(())
+    Ok(secret)
 }
 
-fn remove_expired(map: &mut Flows, key: &FlowKey, now: u32) -> Result<bool, DatapathError> {
-    let words = match map.get(&Abi(*key), 0) {
-        Ok(words) => words.0,
-        Err(MapError::KeyNotFound) => return Ok(false),
-        Err(error) => return Err(DatapathError::map("read", Connections::NAME)(error)),
-    };
-    if words.is_alive(key.protocol, now) {
-        return Ok(false);
-    }
-    match map.remove(&Abi(*key)) {
-        Ok(()) => Ok(true),
-        Err(MapError::KeyNotFound) => Ok(false),
-        Err(MapError::SyscallError(error))
-            if error.io_error.kind() == std::io::ErrorKind::NotFound =>
-        {
-            Ok(false)
-        }
-        Err(error) => Err(DatapathError::map("write", Connections::NAME)(error)),
-    }
+/// Draws bytes that no pod knows, for a map.
+pub(crate) fn draw(map: &'static str, bytes: &mut [u8]) -> Result<(), DatapathError> {
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(bytes))
+        .map_err(|source| DatapathError::map("make a secret for", map)(source.into()))
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use agent_common::addr::Ip16;
-use agent_common::guard::{AtomKey, Classes, FlowKey, FlowWords, Row, RowKey, SetKey};
+use agent_common::guard::{AtomKey, Classes, Row, RowKey, SetKey};
 use agent_common::map as size;
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Map, MapData, MapError};
@@ -34,8 +34,6 @@ pub struct GuardMaps {
     /// Rows.
     pub rows: Table<RowKey, Row>,
     /// Connections.
-    pub flows: Table<FlowKey, FlowWords>,
-    /// The same ones, all together.
     pub connections: Arc<Connections>,
 }
 
@@ -50,10 +48,8 @@ impl GuardMaps {
         ) -> Result<Table<K, V>, DatapathError> {
             Table::new(name, most, take(name)?)
         }
-        let flows = take(Connections::NAME)?;
         Ok(Self {
-            connections: Arc::new(Connections::beside(&flows)?),
-            flows: Table::new(Connections::NAME, size::MAX_FLOWS, flows)?,
+            connections: Arc::new(Connections::new(&mut take)?),
             guards: Sets::new(&mut take)?,
             atoms: table("ATOMS", size::MAX_ATOMS, &mut take)?,
             blocks: Blocks::new(take(Blocks::NAME)?)?,

@@ -40,6 +40,7 @@ pub(crate) const GUARDS: Kind = Kind {
         "SETS",
         "ROWS",
         "FLOWS",
+        "FLOW_SECRET",
         "FRAGMENTS",
         "FLOW_BUDGETS",
     ],

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use agent_common::guard::{GUARD_SWITCHED, Guard, SECRET_SLOTS, Slot, Stamp};
@@ -11,6 +9,7 @@ use agent_common::map as size;
 use aya::maps::{Array, Map, MapData, MapError};
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
+use crate::connections::draw;
 use crate::error::DatapathError;
 use crate::pod::Abi;
 use crate::table::Table;
@@ -241,9 +240,7 @@ fn make_secret(mut flows: Array<MapData, Abi<Slot>>) -> Result<(), DatapathError
         return Ok(());
     }
     let mut bytes = [0; SECRET];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|source| DatapathError::map("make a secret for", Sets::FLOWS)(source.into()))?;
+    draw(Sets::FLOWS, &mut bytes)?;
     for (slot, bytes) in (0..).zip(bytes.chunks_exact(size_of::<Slot>())) {
         let mut secret = Slot::new_zeroed();
         secret.as_mut_bytes().copy_from_slice(bytes);

@@ -12,6 +12,8 @@ mod cost;
 mod early;
 #[path = "kernel/flood.rs"]
 mod flood;
+#[path = "kernel/flows.rs"]
+mod flows;
 #[path = "kernel/generations.rs"]
 mod generations;
 #[path = "kernel/hooks.rs"]

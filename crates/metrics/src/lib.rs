@@ -180,7 +180,7 @@ impl Metrics {
         self.policies_applied.observe(took.as_secs_f64());
     }
 
-    /// Takes the connections of each network, as a sweep has counted them.
+    /// Takes the connections of each network, as they were counted.
     pub fn flows(&self, by_network: &[(String, usize)]) {
         self.flows.reset();
         for (network, count) in by_network {

@@ -26,13 +26,14 @@ impl Numbers {
         let guards = maps.guards.dump()?;
         let after = |largest: Option<u32>| largest.map_or(1, |it| it.saturating_add(1));
         let generations = guards.values().map(|guard| guard.generation);
-        let flows = maps.flows.dump()?;
-        let stamps = flows.values().flat_map(|flow| [flow.egress, flow.ingress]);
-        let stamps = stamps.filter(|stamp| *stamp != DENIED);
+        let mut stamp = guards.values().map(|guard| guard.stamp).max();
+        maps.connections.each(|_, flow| {
+            let stamps = [flow.egress, flow.ingress].into_iter();
+            stamp = stamp.max(stamps.filter(|it| *it != DENIED).max());
+        })?;
         Ok(Self {
             generation: after(generations.chain(all(maps)?).max()),
-            stamp: after(stamps.chain(guards.values().map(|guard| guard.stamp)).max())
-                .saturating_add(GAP),
+            stamp: after(stamp).saturating_add(GAP),
         })
     }
 

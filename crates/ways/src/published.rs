@@ -4,14 +4,14 @@
 //! ([`agent_common::guard::Slot`]). The switch judges the next ones by the same function and the same words. Where that
 //! asks for anything more, or would change more than the time of the last packet, the kernel program judges again.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::endpoint::{ENDPOINT_GUARD, Endpoint};
 use agent_common::guard::{
-    self, Flow, FlowKey, FlowWords, Fragment, FragmentKey, Guard, GuardTables, Passage,
-    SECRET_SLOTS, SLOT_WORDS, Secret, Slot, Stamp,
+    self, FlowKey, FlowWords, Fragment, FragmentKey, Guard, GuardTables, Passage, SECRET_SLOTS,
+    SLOT_WORDS, Secret, Slot, Stamp,
 };
 use agent_common::map::MAX_SWITCH_FLOWS;
 use agent_common::policy::{Act, Scratch, Tables};
@@ -121,14 +121,14 @@ impl<T: Tables> Judging<'_, T> {
             judging: self,
             to: &scratch.to,
             lacks: Cell::new(false),
-            flow: OnceCell::new(),
+            found: Cell::new(false),
         };
         let mut passage = Passage {
             port: self.sender.port,
             ..Passage::EMPTY
         };
         let judged = guard::depart(header, act, scratch, &looked, &mut passage);
-        judged.is_ok() && !looked.lacks.get() && looked.is_unchanged()
+        judged.is_ok() && !looked.lacks.get()
     }
 }
 
@@ -138,8 +138,8 @@ struct Looked<'l, 'j, T> {
     to: &'l Endpoint,
     /// Something was asked for that only the kernel has.
     lacks: Cell<bool>,
-    /// The connection that was found: as it was, and a copy that judging changes.
-    flow: OnceCell<(FlowWords, Flow)>,
+    /// A connection was looked up.
+    found: Cell<bool>,
 }
 
 impl<T> Looked<'_, '_, T> {
@@ -148,18 +148,6 @@ impl<T> Looked<'_, '_, T> {
     fn lack<V>(&self, answer: V) -> V {
         self.lacks.set(true);
         answer
-    }
-
-    /// Reports whether the frame changed nothing of its connection but its time.
-    #[inline(always)]
-    fn is_unchanged(&self) -> bool {
-        self.flow.get().is_none_or(|(before, flow)| {
-            let now = flow.words();
-            FlowWords {
-                seen: before.seen,
-                ..now
-            } == *before
-        })
     }
 }
 
@@ -231,18 +219,33 @@ impl<T: Tables> GuardTables for Looked<'_, '_, T> {
     }
 
     #[inline(always)]
-    fn flow(&self, key: &FlowKey) -> Option<&Flow> {
-        let Some(words) = self.judging.published.flow(key) else {
-            return self.lack(None);
+    fn seek(&self, _: &FlowKey) {}
+
+    #[inline(always)]
+    fn flow(&self, key: &FlowKey, words: &mut FlowWords) -> bool {
+        let Some(found) = self.judging.published.flow(key) else {
+            return self.lack(false);
         };
-        if guard::ticks_since(words.seen, self.judging.now) > REFRESH {
-            return self.lack(None);
+        if guard::ticks_since(found.seen, self.judging.now) > REFRESH {
+            return self.lack(false);
         }
         // A frame has one connection; what asks for a second one is the kernel's to judge.
-        if self.flow.set((words, Flow::from(words))).is_err() {
-            return self.lack(None);
+        if self.found.replace(true) {
+            return self.lack(false);
         }
-        self.flow.get().map(|(_, flow)| flow)
+        *words = found;
+        true
+    }
+
+    /// Notes nothing.
+    ///
+    /// A frame that changes more than the time of its connection is the kernel's to judge.
+    #[inline(always)]
+    fn note(&self, was: &FlowWords, is: &FlowWords) {
+        let seen = was.seen;
+        if *was != (FlowWords { seen, ..*is }) {
+            self.lack(());
+        }
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 use std::fs;
 
 use agent_common::addr::{Ip16, MacAddr};
-use aya::maps::{HashMap, Map, MapData};
+use aya::maps::{Array, HashMap, Map, MapData};
 
 use crate::node::Node;
 
@@ -74,15 +74,52 @@ pub fn count<const K: usize, const V: usize>(node: &Node, map: &str) -> usize {
     map.keys().flatten().count()
 }
 
+/// Counts the entries of `FLOWS`, those that are over, too.
+///
+/// # Panics
+/// If there is no such map.
+#[track_caller]
+pub fn connections(node: &Node) -> usize {
+    let mut count = 0;
+    each_connection(node, |state| count += usize::from(*state != 0));
+    count
+}
+
+/// Changes the states of all places of `FLOWS`.
+///
+/// They are time, flags and tag, or 0 where there is no entry.
+/// Entries that packets change meanwhile may be as they were.
+///
+/// # Panics
+/// If there is no such map.
+#[track_caller]
+pub fn each_connection(node: &Node, mut change: impl FnMut(&mut u64)) {
+    const STATES: usize = 8;
+    let map = pinned(node, "FLOWS").try_into();
+    let mut map: Array<MapData, [u64; 64]> = map.expect("an array of buckets");
+    for number in 0..map.len() {
+        let before = map.get(&number, 0).expect("a bucket");
+        let mut bucket = before;
+        bucket.iter_mut().take(STATES).for_each(&mut change);
+        if bucket != before {
+            map.set(number, bucket, 0).expect("a bucket");
+        }
+    }
+}
+
 #[track_caller]
 fn open<const K: usize, const V: usize>(node: &Node, map: &str) -> Pinned<K, V> {
+    pinned(node, map).try_into().expect("a hash map")
+}
+
+#[track_caller]
+fn pinned(node: &Node, map: &str) -> Map {
     let entries = fs::read_dir(node.bpffs()).expect("the pin directory");
     let mut paths = entries.map(|entry| entry.expect("an entry").path().join(map));
     let path = paths.find(|path| path.exists());
     let path = path.expect("the map is pinned");
     let data = MapData::from_pin(path).expect("the map can be opened");
-    let map = Map::from_map_data(data).expect("a map of a known kind");
-    map.try_into().expect("a hash map")
+    Map::from_map_data(data).expect("a map of a known kind")
 }
 
 /// Key of `ENDPOINTS`, whose values have 24 bytes.

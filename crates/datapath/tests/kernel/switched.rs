@@ -117,14 +117,13 @@ fn a_program_goes_by_a_stamp_that_is_whole_and_else_by_the_sets() {
             atom: UNKNOWN_ATOM,
         };
         maps.sets.insert(set, 1).expect("an entry");
+        let pin = MapData::from_pin(scratch.state("guards").join("FLOWS")).expect("a pin");
+        let mut flows: Array<MapData, [u64; 64]> =
+            Array::try_from(Map::Array(pin)).expect("an array");
         for (word, complement) in torn.into_iter().chain([(of_sets, !of_sets)]) {
-            maps.flows
-                .keys()
-                .expect("connections")
-                .iter()
-                .for_each(|key| {
-                    maps.flows.remove(key).expect("an entry");
-                });
+            for bucket in 0..flows.len() {
+                flows.set(bucket, [0; 64], 0).expect("an empty bucket");
+            }
             assert_eq!(
                 verdict(word, complement),
                 REDIRECT,

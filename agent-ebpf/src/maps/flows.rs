@@ -1,0 +1,163 @@
+//! Define the table of connections that policies let pass.
+//!
+//! Entries are read and written word by word, without a lock: each word shows whose it is
+//! ([`FlowBucket`]).
+#![expect(
+    unsafe_code,
+    reason = "map values are reached through pointers the kernel hands out"
+)]
+
+use agent_common::guard::{FlowBucket, FlowEntry, FlowKey, FlowWords, Secret, Sum, WAYS};
+use agent_common::map as size;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, PerCpuArray};
+
+use super::guard::hidden;
+
+#[map]
+static FLOWS: Array<FlowBucket> = Array::pinned(size::FLOW_BUCKETS, 0);
+/// Numbers that no pod knows: connections that share a bucket cannot be chosen.
+#[map]
+static FLOW_SECRET: Array<[[u64; 8]; 2]> = Array::pinned(1, 0);
+
+/// The place that was sought last.
+///
+/// As the passage: what a program of this CPU is about.
+#[map]
+static SOUGHT: PerCpuArray<Sought> = PerCpuArray::with_max_entries(1, 0);
+
+/// A place that was sought: its bucket, by the sum, and its entry there.
+struct Sought {
+    sum: Sum,
+    way: u64,
+}
+
+/// An entry.
+#[derive(Clone, Copy)]
+struct Place {
+    state: *mut u64,
+    entry: *mut FlowEntry,
+}
+
+impl Place {
+    /// An entry of a bucket.
+    #[inline(always)]
+    fn of(bucket: *mut FlowBucket, way: u64) -> Self {
+        let way = (way & (WAYS - 1)) as usize;
+        // SAFETY: the bucket is a whole value of the map, and the place is in it.
+        unsafe {
+            Self {
+                state: (&raw mut (*bucket).states).cast::<u64>().add(way),
+                entry: (&raw mut (*bucket).entries).cast::<FlowEntry>().add(way),
+            }
+        }
+    }
+}
+
+/// Reads the state of an entry.
+#[inline(always)]
+fn state(bucket: *mut FlowBucket, way: u64) -> u64 {
+    // SAFETY: an aligned word within a value of the map, which may change at any time.
+    unsafe { Place::of(bucket, way).state.read_volatile() }
+}
+
+#[inline(always)]
+fn sought() -> Option<&'static mut Sought> {
+    // SAFETY: programs of one hook do not interrupt each other on a CPU, and one asks for it at one place at a time.
+    unsafe { SOUGHT.get_ptr_mut(0).map(|sought| &mut *sought) }
+}
+
+/// Finds the bucket of a connection.
+#[inline(always)]
+pub(super) fn seek(key: &FlowKey) {
+    let (Some(secret), Some(sought)) = (FLOW_SECRET.get_ptr(0), sought()) else {
+        return;
+    };
+    // SAFETY: a reference of ours. The compiler, which does not see that it is the same one, has words that were written
+    // just now read once more: it would keep all of them on the stack.
+    let key = unsafe { (&raw const key).read_volatile() };
+    // SAFETY: the agent writes it once, before there is any program.
+    let [low, high] = unsafe { &*secret };
+    sought.sum = Secret { low, high }.sum(key);
+}
+
+/// Reads the entry of the connection that was sought; false when there is none.
+#[inline(always)]
+pub(super) fn find(key: &FlowKey, words: &mut FlowWords) -> bool {
+    let Some(sought) = sought() else {
+        return false;
+    };
+    let sum = sought.sum;
+    let Some(bucket) = FLOWS.get_ptr_mut(sum.bucket()) else {
+        return false;
+    };
+    let way = sum.find(hidden(0).into(), |way| state(bucket, way));
+    if way >= WAYS {
+        return false;
+    }
+    sought.way = way;
+    let at = Place::of(bucket, way);
+    // SAFETY: plain words within a value of the map. They may change at any time; what is of another connection
+    // by then has another tag, which is read last.
+    let (state, stamps) = unsafe {
+        if !(*at.entry).key.same(key) {
+            return false;
+        }
+        let stamps = (&raw const (*at.entry).stamps).read_volatile();
+        (at.state.read_volatile(), stamps)
+    };
+    let found = sum.words(state, stamps);
+    if let Some(found) = found {
+        *words = found;
+    }
+    found.is_some()
+}
+
+/// Notes what has changed of the entry that was found.
+///
+/// Words that stay are not written: two CPUs share the line.
+#[inline(always)]
+pub(super) fn note(was: &FlowWords, is: &FlowWords) {
+    let Some(&mut Sought { sum, way }) = sought() else {
+        return;
+    };
+    let Some(bucket) = FLOWS.get_ptr_mut(sum.bucket()) else {
+        return;
+    };
+    let at = Place::of(bucket, way);
+    let (stamps, state) = (sum.stamps(is), sum.state(is));
+    // SAFETY: aligned words within a value of the map. To a connection that has the place by now, a state with this tag
+    // and stamps of this sum are none.
+    unsafe {
+        if !sum.is_of(at.state.read_volatile()) {
+            return;
+        }
+        if sum.stamps(was) != stamps {
+            (&raw mut (*at.entry).stamps).write_volatile(stamps);
+        }
+        if sum.state(was) != state {
+            at.state.write_volatile(state);
+        }
+    }
+}
+
+/// Writes the entry of the connection that was sought.
+#[inline(always)]
+pub(super) fn open(key: &FlowKey, words: &FlowWords) -> bool {
+    let Some(&mut Sought { sum, .. }) = sought() else {
+        return false;
+    };
+    let Some(bucket) = FLOWS.get_ptr_mut(sum.bucket()) else {
+        return false;
+    };
+    let way = sum.room(words.seen, hidden(0).into(), |way| state(bucket, way));
+    let at = Place::of(bucket, way);
+    // SAFETY: as in `note`. It is nobody's while its words change.
+    unsafe {
+        at.state.write_volatile(0);
+        (*at.entry).key = *key;
+        (&raw mut (*at.entry).stamps).write_volatile(sum.stamps(words));
+        at.state.write_volatile(sum.state(words));
+    }
+    true
+}
