@@ -72,12 +72,20 @@ impl Policies {
         let changed = Arc::new(Notify::new());
         let mut policies = Follow::new(&self.client, &changed);
         let copies = Copies {
-            networks: policies.copy::<Written<Namespaced>, _>("networkpolicies", false, of::policy),
-            multi: policies.copy::<Written<Multi>, _>("multi-networkpolicies", true, of::policy),
+            networks: policies.copy::<Written<Namespaced>, _>(
+                "networkpolicies",
+                false,
+                policies::policy,
+            ),
+            multi: policies.copy::<Written<Multi>, _>(
+                "multi-networkpolicies",
+                true,
+                policies::policy,
+            ),
             cluster: policies.copy::<Written<Cluster>, _>(
                 "clusternetworkpolicies",
                 true,
-                of::policy,
+                policies::policy,
             ),
         };
         let mut policies = policies.work();
@@ -156,7 +164,7 @@ impl Inputs {
     fn new(client: &Client, changed: &Arc<Notify>) -> Self {
         let mut follow = Follow::new(client, changed);
         Self {
-            pods: follow.copy("pods", false, of::pod),
+            pods: follow.copy_some("pods", false, of::pod),
             namespaces: follow.copy("namespaces", false, policies::namespace),
             nodes: follow.copy("nodes", false, of::node),
             told: false,

@@ -63,7 +63,21 @@ impl<'a> Follow<'a> {
         &mut self,
         name: &'static str,
         optional: bool,
-        of: fn(&K) -> Option<T>,
+        of: impl Fn(&K) -> T + Send + 'static,
+    ) -> Facts<T>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+        T: PartialEq + Send + 'static,
+    {
+        self.copy_some(name, optional, move |object: &K| Some(of(object)))
+    }
+
+    /// Adds a copy as [`Self::copy`], less objects of which `of` makes nothing.
+    pub fn copy_some<K, T>(
+        &mut self,
+        name: &'static str,
+        optional: bool,
+        of: impl Fn(&K) -> Option<T> + Send + 'static,
     ) -> Facts<T>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
@@ -115,20 +129,20 @@ impl<'a> Follow<'a> {
 }
 
 /// Takes over what a watch tells.
-struct Heard<K, T> {
+struct Heard<T, F> {
     known: Arc<Mutex<BTreeMap<Key, T>>>,
     /// Facts so far of the list that is being read.
     read: BTreeMap<Key, T>,
-    of: fn(&K) -> Option<T>,
+    of: F,
 }
 
-impl<K, T> Heard<K, T>
-where
-    K: Resource<DynamicType = ()>,
-    T: PartialEq,
-{
+impl<T: PartialEq, F> Heard<T, F> {
     /// Takes an event over; true when the facts are others now.
-    fn apply(&mut self, event: &Event<K>) -> bool {
+    fn apply<K>(&mut self, event: &Event<K>) -> bool
+    where
+        K: Resource<DynamicType = ()>,
+        F: Fn(&K) -> Option<T>,
+    {
         let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
         match event {
             Event::Init => {
@@ -197,7 +211,7 @@ mod tests {
 
     #[test]
     fn only_a_change_of_facts_is_told() {
-        let known = Arc::default();
+        let known: Arc<Mutex<BTreeMap<Key, String>>> = Arc::default();
         let mut heard = Heard {
             known: Arc::clone(&known),
             read: BTreeMap::new(),

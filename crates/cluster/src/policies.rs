@@ -113,13 +113,13 @@ pub fn policy<M: Of>(object: &Written<M>) -> Arc<PolicyObject> {
     ))
 }
 
-/// Reads the labels of a namespace; each has them.
-pub fn namespace(object: &Namespace) -> Option<BTreeMap<String, String>> {
+/// Reads the labels of a namespace.
+pub fn namespace(object: &Namespace) -> BTreeMap<String, String> {
     let mut labels = object.labels().clone();
     labels
         .entry(NAMESPACE_NAME_LABEL.to_owned())
         .or_insert_with(|| object.name_any());
-    Some(labels)
+    labels
 }
 
 #[cfg(test)]
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_namespace_has_its_name_as_a_label() {
         let object = json!({"metadata": {"name": "ops", "labels": {"team": "a"}}});
-        let labels = namespace(&serde_json::from_value(object).unwrap()).unwrap();
+        let labels = namespace(&serde_json::from_value(object).unwrap());
         assert_eq!(
             serde_json::to_value(labels).unwrap(),
             json!({"kubernetes.io/metadata.name": "ops", "team": "a"})

@@ -154,16 +154,12 @@ impl Copies {
     }
 }
 
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "some objects of other kinds have no facts"
-)]
-fn followed<M: Of>(object: &Written<M>) -> Option<Arc<Followed>>
+fn followed<M: Of>(object: &Written<M>) -> Arc<Followed>
 where
     Written<M>: kube::Resource,
 {
     let uid = object.meta().uid.clone().unwrap_or_default();
-    Some(Arc::new(Followed::new(uid, &objects::policy(object))))
+    Arc::new(Followed::new(uid, &objects::policy(object)))
 }
 
 #[cfg(test)]

@@ -3,8 +3,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::PolicyObject;
-use cluster::policies::{Of, Written};
 use k8s_openapi::api::core::v1::{Container, Node, Pod};
 use kube::ResourceExt as _;
 use world::policies::{NodeFacts, PodFacts, PodPort};
@@ -13,15 +11,6 @@ use world::policies::{NodeFacts, PodFacts, PodPort};
 const ADDRESSES_MAX: usize = 2;
 /// Most named ports of one pod that are kept.
 const PORTS_MAX: usize = 1024;
-
-/// Reads a policy.
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "some objects of other kinds have no facts"
-)]
-pub(super) fn policy<M: Of>(object: &Written<M>) -> Option<Arc<PolicyObject>> {
-    Some(cluster::policies::policy(object))
-}
 
 /// Reads a pod; one of the host's network is none.
 pub(super) fn pod(object: &Pod) -> Option<Arc<PodFacts>> {
@@ -60,11 +49,7 @@ fn ports(container: &Container) -> impl Iterator<Item = PodPort> {
 }
 
 /// Reads a node with all of its addresses.
-#[expect(
-    clippy::unnecessary_wraps,
-    reason = "some objects of other kinds have no facts"
-)]
-pub(super) fn node(object: &Node) -> Option<NodeFacts> {
+pub(super) fn node(object: &Node) -> NodeFacts {
     let status = object.status.as_ref();
     let addresses = status.and_then(|status| status.addresses.as_ref());
     let addresses = addresses.into_iter().flatten();
@@ -73,11 +58,11 @@ pub(super) fn node(object: &Node) -> Option<NodeFacts> {
         .collect();
     addresses.sort_unstable();
     addresses.dedup();
-    Some(NodeFacts {
+    NodeFacts {
         name: object.name_any(),
         labels: object.labels().clone(),
         addresses,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -137,7 +122,7 @@ mod tests {
                 {"type": "InternalIP", "address": "172.16.0.2"},
             ]},
         });
-        let node = node(&serde_json::from_value(object).unwrap()).unwrap();
+        let node = node(&serde_json::from_value(object).unwrap());
         let addresses: Vec<String> = node.addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["172.16.0.2", "192.0.2.2", "fd16::2"]);
         assert_eq!(
