@@ -11,7 +11,7 @@ use api::PolicyObject;
 use cluster::Work;
 use cluster::copied::unread;
 use cluster::facts::{Facts, Follow};
-use cluster::policies::{self, Cluster, Multi, Namespaced, Written};
+use cluster::policies::{self, PolicyFacts};
 use futures_util::future::select_all;
 use kube::Client;
 use rustix::time::{ClockId, clock_gettime};
@@ -41,14 +41,6 @@ pub(super) struct Policies {
     home: Home,
 }
 
-/// The copies of policies.
-#[derive(Debug)]
-struct Copies {
-    networks: Facts<Arc<PolicyObject>>,
-    multi: Facts<Arc<PolicyObject>>,
-    cluster: Facts<Arc<PolicyObject>>,
-}
-
 /// The copies of what policies select by.
 struct Inputs {
     pods: Facts<Arc<PodFacts>>,
@@ -70,31 +62,15 @@ impl Policies {
     /// Keeps the node's policies as those of the cluster, for ever.
     pub(super) async fn work(&self) {
         let changed = Arc::new(Notify::new());
-        let mut policies = Follow::new(&self.client, &changed);
-        let copies = Copies {
-            networks: policies.copy::<Written<Namespaced>, _>(
-                "networkpolicies",
-                false,
-                policies::policy,
-            ),
-            multi: policies.copy::<Written<Multi>, _>(
-                "multi-networkpolicies",
-                true,
-                policies::policy,
-            ),
-            cluster: policies.copy::<Written<Cluster>, _>(
-                "clusternetworkpolicies",
-                true,
-                policies::policy,
-            ),
-        };
-        let mut policies = policies.work();
+        let mut follow = Follow::new(&self.client, &changed);
+        let copies = PolicyFacts::follow(&mut follow, |_, policy| policy);
+        let mut policies = follow.work();
         let mut inputs: Option<Inputs> = None;
         let mut unneeded: Option<Instant> = None;
         let mut networks = self.home.world.changes();
         loop {
             let (begun, spent) = (Instant::now(), processor_time());
-            let mut world = copies.world();
+            let mut world = policy_world(&copies);
             let known = self.home.world.get();
             if world.is_for_default() {
                 // Until then nothing tells whether the default network is one of podnet.
@@ -145,18 +121,15 @@ fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-impl Copies {
-    fn world(&self) -> PolicyWorld {
-        let all = [&self.networks, &self.multi, &self.cluster];
-        let unread = unread(all.map(|facts| &facts.kind));
-        if !unread.is_empty() {
-            return PolicyWorld::unread(unread);
-        }
-        let mut world = PolicyWorld::default();
-        for facts in all {
-            world.policies.extend(facts.known().values().cloned());
-        }
-        world
+/// Returns all policies, without what they select by.
+fn policy_world(copies: &PolicyFacts<PolicyObject>) -> PolicyWorld {
+    let unread = unread(copies.kinds());
+    if !unread.is_empty() {
+        return PolicyWorld::unread(unread);
+    }
+    PolicyWorld {
+        policies: copies.all(),
+        ..PolicyWorld::default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Read network policies of all kinds as the API server has them.
+//! Follow network policies of all kinds as the API server has them.
 //!
 //! The namespaces that they select by are read here, too.
 
@@ -15,10 +15,60 @@ use kube::{Resource, ResourceExt as _};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::facts::{Facts, Follow};
+use crate::watch::Kind;
+
+/// The facts of the policies of all three kinds.
+#[derive(Debug)]
+pub struct PolicyFacts<T>([Facts<Arc<T>>; 3]);
+
+impl<T> PolicyFacts<T>
+where
+    T: PartialEq + Send + Sync + 'static,
+{
+    /// Adds copies of what `of` makes of each policy and its metadata.
+    ///
+    /// Every cluster defines NetworkPolicies; it may do without the others.
+    pub fn follow(follow: &mut Follow<'_>, of: fn(&ObjectMeta, PolicyObject) -> T) -> Self {
+        Self([
+            copy::<Namespaced, T>(follow, false, of),
+            copy::<Multi, T>(follow, true, of),
+            copy::<Cluster, T>(follow, true, of),
+        ])
+    }
+
+    /// Returns how far the copy of each kind is.
+    pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.0.iter().map(|facts| &facts.kind)
+    }
+
+    /// Returns the facts of all policies that are known, one kind after the other.
+    pub fn all(&self) -> Vec<Arc<T>> {
+        let mut all = Vec::new();
+        for facts in &self.0 {
+            all.extend(facts.known().values().cloned());
+        }
+        all
+    }
+}
+
+fn copy<M: Of, T>(
+    follow: &mut Follow<'_>,
+    optional: bool,
+    of: fn(&ObjectMeta, PolicyObject) -> T,
+) -> Facts<Arc<T>>
+where
+    T: PartialEq + Send + Sync + 'static,
+{
+    follow.copy(M::PLURAL, optional, move |object: &Written<M>| {
+        Arc::new(of(&object.metadata, policy(object)))
+    })
+}
+
 /// A policy as the API server has it, its spec not interpreted.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(bound = "")]
-pub struct Written<M> {
+struct Written<M> {
     metadata: ObjectMeta,
     #[serde(default)]
     spec: Value,
@@ -27,7 +77,7 @@ pub struct Written<M> {
 }
 
 /// A kind of policies.
-pub trait Of: Clone + std::fmt::Debug + Send + Sync + 'static {
+trait Of: Clone + std::fmt::Debug + Send + Sync + 'static {
     /// Whether its objects are of a namespace or of the cluster.
     type Scope;
     /// The kind.
@@ -38,7 +88,7 @@ pub trait Of: Clone + std::fmt::Debug + Send + Sync + 'static {
 
 /// NetworkPolicy.
 #[derive(Debug, Clone)]
-pub struct Namespaced;
+struct Namespaced;
 
 impl Of for Namespaced {
     type Scope = NamespaceResourceScope;
@@ -48,7 +98,7 @@ impl Of for Namespaced {
 
 /// MultiNetworkPolicy.
 #[derive(Debug, Clone)]
-pub struct Multi;
+struct Multi;
 
 impl Of for Multi {
     type Scope = NamespaceResourceScope;
@@ -58,7 +108,7 @@ impl Of for Multi {
 
 /// ClusterNetworkPolicy.
 #[derive(Debug, Clone)]
-pub struct Cluster;
+struct Cluster;
 
 impl Of for Cluster {
     type Scope = ClusterResourceScope;
@@ -101,16 +151,11 @@ impl<M: Of> Resource for Written<M> {
 }
 
 /// Reads a policy, whatever its spec says.
-pub fn policy<M: Of>(object: &Written<M>) -> Arc<PolicyObject> {
+fn policy<M: Of>(object: &Written<M>) -> PolicyObject {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let annotations = object.annotations();
     let spec = object.spec.clone();
-    Arc::new(PolicyObject::read(
-        M::KIND,
-        (&namespace, &name),
-        annotations,
-        spec,
-    ))
+    PolicyObject::read(M::KIND, (&namespace, &name), annotations, spec)
 }
 
 /// Reads the labels of a namespace.
@@ -129,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    fn read<M: Of>(object: Value) -> Arc<PolicyObject> {
+    fn read<M: Of>(object: Value) -> PolicyObject {
         policy::<M>(&serde_json::from_value(object).unwrap())
     }
 

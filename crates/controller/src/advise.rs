@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use cluster::copied::unread;
 use cluster::events::{EventWriter, Note};
 use cluster::facts::{Facts, Follow};
-use cluster::policies::{self as objects, Cluster, Multi, Namespaced, Of, Written};
+use cluster::policies::{self as objects, PolicyFacts};
 use futures_util::future::{select, select_all};
-use kube::{Client, Resource as _};
+use kube::Client;
 use overview::view::View;
 use tokio::sync::Notify;
 
@@ -37,9 +37,7 @@ const FAILURES: usize = 3;
 
 /// Copies of policies and namespaces.
 struct Copies {
-    networks: Facts<Arc<Followed>>,
-    multi: Facts<Arc<Followed>>,
-    cluster: Facts<Arc<Followed>>,
+    policies: PolicyFacts<Followed>,
     namespaces: Facts<policy::Labels>,
 }
 
@@ -49,9 +47,9 @@ impl Leader {
         let changed = Arc::new(Notify::new());
         let mut follow = Follow::new(client, &changed);
         let copies = Copies {
-            networks: follow.copy("networkpolicies", false, followed::<Namespaced>),
-            multi: follow.copy("multi-networkpolicies", true, followed::<Multi>),
-            cluster: follow.copy("clusternetworkpolicies", true, followed::<Cluster>),
+            policies: PolicyFacts::follow(&mut follow, |meta, policy| {
+                Followed::new(meta.uid.clone().unwrap_or_default(), &policy)
+            }),
             namespaces: follow.copy("namespaces", false, objects::namespace),
         };
         let look = async {
@@ -136,30 +134,19 @@ fn by_turns(notes: Vec<Note>, turn: usize) -> Vec<Note> {
 impl Copies {
     /// Returns all policies, unless some kind was never read.
     fn policies(&self) -> Option<Policies> {
-        let all = [&self.networks, &self.multi, &self.cluster];
-        let kinds = all.iter().map(|facts| &facts.kind);
+        let kinds = self.policies.kinds();
         if !unread(kinds.chain([&self.namespaces.kind])).is_empty() {
             return None;
         }
-        let all = all.into_iter();
-        let all = all.flat_map(|facts| facts.known().values().cloned().collect::<Vec<_>>());
         let namespaces = self.namespaces.known();
         let namespaces = namespaces.iter();
         Some(Policies {
-            all: all.collect(),
+            all: self.policies.all(),
             namespaces: namespaces
                 .map(|((_, name), labels)| (name.clone(), labels.clone()))
                 .collect(),
         })
     }
-}
-
-fn followed<M: Of>(object: &Written<M>) -> Arc<Followed>
-where
-    Written<M>: kube::Resource,
-{
-    let uid = object.meta().uid.clone().unwrap_or_default();
-    Arc::new(Followed::new(uid, &objects::policy(object)))
 }
 
 #[cfg(test)]
