@@ -13,7 +13,7 @@ use agent_common::guard::{
     ROW_WORDS, Row, RowKey, Secret, SetKey, UNKNOWN_ATOM,
 };
 use agent_common::port::PORT_GUARD;
-use aya::maps::{Array, Map, MapData};
+use aya::maps::{Array, HashMap, Map, MapData};
 use datapath::connections::{self, Connections};
 use datapath::{Datapath, GuardMaps, Trial};
 use zerocopy::FromZeros as _;
@@ -45,6 +45,8 @@ const KEPT: u16 = 40_000;
 /// Runs of a frame in a row, and how often.
 const REPEAT: u32 = 100_000;
 const ROUNDS: usize = 10;
+/// Value of `GUARDS`.
+type Sets = [u8; size_of::<Guard>()];
 
 /// A value of `N` words in an array of the guards.
 fn array<const N: usize>(scratch: &Scratch, name: &str) -> Array<MapData, [u64; N]> {
@@ -230,5 +232,45 @@ fn a_connection_goes_on_and_no_other_one_does_while_its_bucket_changes() {
             denied(&mut datapath) - before,
             u64::from(REPEAT) * ROUNDS as u64
         );
+    });
+}
+
+/// Sets of two ports take each other's memory all the time.
+#[test]
+fn a_port_is_judged_by_its_own_sets_while_those_of_all_ports_are_written() {
+    scene(|scratch| {
+        let (mut datapath, _maps) = guarded(scratch);
+        let number = BLUE_A.port().port_id.into();
+        let pin = |name: &str| MapData::from_pin(scratch.generation().join(name)).expect("a pin");
+        let stamps = Array::try_from(Map::Array(pin("STAMPS")));
+        let mut stamps: Array<MapData, [u64; 2]> = stamps.expect("an array");
+        // Of a stamp that is torn nothing is believed.
+        stamps.set(number, [1, 1], 0).expect("a stamp");
+        let sets = HashMap::try_from(Map::HashMap(pin("GUARDS")));
+        let mut sets: HashMap<MapData, u32, Sets> = sets.expect("a map");
+        // It lets nothing pass.
+        let closed = Guard { egress: 2, ..SETS };
+        let before = denied(&mut datapath);
+        let frame = opening(40_001);
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for (port, guard) in [(number, SETS), (number + 1, closed)] {
+                        let guard: Sets = zerocopy::transmute!(guard);
+                        sets.insert(port, guard, 0).expect("room");
+                    }
+                }
+            });
+            for _ in 0..ROUNDS {
+                let trial = Trial {
+                    frame: &frame,
+                    repeat: REPEAT,
+                };
+                datapath.try_frame(&trial).expect("a frame that is run");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(denied(&mut datapath), before);
     });
 }
