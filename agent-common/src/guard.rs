@@ -25,7 +25,7 @@ mod tables;
 mod tuple;
 
 pub use self::again::repeats;
-pub use self::bucket::{FlowBucket, FlowEntry, WAYS};
+pub use self::bucket::{FlowBucket, FlowEntry, FlowPlace, WAYS};
 pub use self::flow::{
     DENIED, FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_HIGH_OPENED, FLOW_NODE,
     FLOW_RESET, FLOW_TCP, FlowKey, FlowWords, TICK_SHIFT, tick, ticks_since,

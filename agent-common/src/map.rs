@@ -43,7 +43,7 @@ pub const MAX_ROWS: u32 = 262_144;
 /// Connections that are followed.
 pub const MAX_FLOWS: u32 = 131_072;
 /// Buckets of `FLOWS`, a power of two.
-pub const FLOW_BUCKETS: u32 = MAX_FLOWS / 8;
+pub const FLOW_BUCKETS: u32 = 16_384;
 /// Packets in fragments that are followed.
 pub const MAX_FRAGMENTS: u32 = 8_192;
 /// Slots of connections that the switch of memif ports may carry over.

@@ -12,8 +12,8 @@ use agent_common::endpoint::{self, Endpoint, EndpointKey, FdbKey};
 use agent_common::event::{DropEvent, EVENT_HEAD};
 use agent_common::flood::{FLOOD_CHUNK, FLOOD_CHUNKS, FLOOD_CLOSED, FloodKey, FloodPorts};
 use agent_common::guard::{
-    self, AtomKey, Classes, FlowBucket, FlowEntry, FlowKey, FlowWords, Fragment, FragmentKey,
-    Guard, Row, RowKey, Secret, SetKey, Slot, Stamp,
+    self, AtomKey, Classes, FlowBucket, FlowEntry, FlowKey, FlowPlace, FlowWords, Fragment,
+    FragmentKey, Guard, Row, RowKey, Secret, SetKey, Slot, Stamp,
 };
 use agent_common::map;
 use agent_common::network::{self, Network};
@@ -171,7 +171,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         std::array::from_fn(|at| 0x9e37_79b9_7f4a_7c15 ^ (half * 8 + at) as u64)
     });
     let [low, high] = &secret;
-    let sum = Secret { low, high }.sum(&key);
+    let place = FlowPlace::of(&Secret { low, high }, &key);
     let words = FlowWords {
         seen: 1,
         flags: 2,
@@ -181,9 +181,9 @@ fn layout() -> Result<String, std::fmt::Error> {
     writeln!(
         out,
         "flow bucket {} state {:016x} stamps {:016x}",
-        sum.bucket(),
-        sum.state(&words),
-        sum.stamps(&words)
+        place.bucket(),
+        place.state(&words),
+        place.stamps(&words)
     )?;
     for (name, size, align) in [
         ("MacAddr", size_of::<MacAddr>(), align_of::<MacAddr>()),

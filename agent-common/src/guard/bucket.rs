@@ -2,16 +2,16 @@
 //!
 //! The kernel's LRU maps let programs hold a pointer to an entry that has become another connection's, and clear room under
 //! a lock, 128 entries at a time. Here an entry has a place in one bucket, and takes that of the entry which is missed
-//! least. All words that change carry a part of a keyed sum of the entry's key: a word of another connection is none.
+//! least. All words that change carry a part of a keyed hash of the entry's key: a word of another connection is none.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::flow::{
     FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_FLAGS, FLOW_RESET, FLOW_TCP,
-    FlowKey, FlowWords, ticks_since,
+    FlowKey, FlowWords,
 };
-use super::switched::Sum;
-use crate::map::FLOW_BUCKETS;
+use super::switched::Secret;
+use crate::map::{FLOW_BUCKETS, MAX_FLOWS};
 
 /// Entries of a bucket.
 pub const WAYS: u64 = 8;
@@ -24,20 +24,20 @@ pub struct FlowEntry {
     pub key: FlowKey,
     /// Zero.
     pub reserved: u32,
-    /// Both stamps, as [`Sum::stamps`] packs them.
+    /// Both stamps, as [`FlowPlace::stamps`] packs them.
     pub stamps: u64,
 }
 
 const _: () = assert!(size_of::<FlowEntry>() == 56);
 
-/// A bucket of connections, in `FLOWS` by [`Sum::bucket`].
+/// A bucket of connections, in `FLOWS` by [`FlowPlace::bucket`].
 ///
 /// *Written by* the programs of guarded networks, word by word. *Read by* them, and by the agent. *Lifetime*: entries stay
 /// until others take their place, and are none when they are no more [alive](FlowWords::is_alive).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct FlowBucket {
-    /// Time and flags of each entry, as [`Sum::state`] packs them; 0 for none.
+    /// Time and flags of each entry, as [`FlowPlace::state`] packs them; 0 for none.
     pub states: [u64; 8],
     /// The entries.
     pub entries: [FlowEntry; 8],
@@ -45,25 +45,48 @@ pub struct FlowBucket {
 
 const _: () = assert!(size_of::<FlowBucket>() == 512);
 
-/// Bits of a bucket's number, the highest ones of a sum.
+/// Bits of a bucket's number, the highest ones of a hash.
 const BUCKET_BITS: u32 = FLOW_BUCKETS.trailing_zeros();
-const _: () = assert!(FLOW_BUCKETS.is_power_of_two());
-/// Place of the tag in a state: 24 bits of the sum, above the flags.
+const _: () =
+    assert!(FLOW_BUCKETS.is_power_of_two() && FLOW_BUCKETS as u64 * WAYS == MAX_FLOWS as u64);
+/// Place of the tag in a state: 24 bits above the flags.
+///
+/// 23 of them are of the hash.
 const TAG: u32 = 40;
 /// Place of the flags in a state, above the time.
 const FLAGS: u32 = 32;
 
-impl Sum {
+/// The place of a connection in `FLOWS`: a keyed hash of its key.
+///
+/// Its highest bits are the bucket, those behind them the tag, and all of them what stamps are masked with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowPlace(u64);
+
+impl FlowPlace {
+    /// Finds the place of a key.
+    ///
+    /// Sums of keys that differ alike differ alike, whatever the secret. So the sum is mixed (Stafford, "Better bit mixing", 2011): what
+    /// has shared a bucket does not tell what else will.
+    #[inline(always)]
+    pub fn of(secret: &Secret<'_>, key: &FlowKey) -> Self {
+        let mut hash = secret.sum(key).0;
+        hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Self(hash ^ hash >> 31)
+    }
+
     /// The bucket of its key.
     #[inline(always)]
     pub const fn bucket(self) -> u32 {
         (self.0 >> (u64::BITS - BUCKET_BITS)) as u32
     }
 
-    /// The tag of its key, at its place in a state.
+    /// The tag of its key, where it is in a state.
+    ///
+    /// It is odd: that of no entry is 0.
     #[inline(always)]
     const fn tag(self) -> u64 {
-        self.0 << BUCKET_BITS >> TAG << TAG
+        (self.0 << BUCKET_BITS >> TAG | 1) << TAG
     }
 
     /// The state of an entry of its key.
@@ -113,12 +136,13 @@ impl Sum {
 
     /// The first entry of a bucket with the tag of its key; [`WAYS`] for none.
     ///
-    /// Without branches, of which verifiers walk both ways. `first` is 0, in a way that a compiler does not see through: it
-    /// would have eight of everything, and more of them at once than a program has room for.
+    /// Verifiers walk both ways of a branch: what is found is no matter of branches. `zero` is 0, in a way that a compiler
+    /// does not see through: it would have eight of everything, more of them at once than a program has room for, and
+    /// branches.
     #[inline(always)]
-    pub fn find(self, first: u64, state: impl Fn(u64) -> u64) -> u64 {
+    pub fn find(self, zero: u64, state: impl Fn(u64) -> u64) -> u64 {
         let mut found = WAYS;
-        let mut left = first;
+        let mut left = zero;
         while left < WAYS {
             left += 1;
             let way = WAYS - left;
@@ -130,14 +154,14 @@ impl Sum {
 
     /// The entry of a bucket whose place a new one of its key takes.
     ///
-    /// That of the key, else one that is free or over, else the one that is missed least. `first` is as in [`Self::find`].
+    /// The one that [`Self::find`] finds, else one that is free, else the one that is missed least. `zero` is as there.
     #[inline(always)]
-    pub fn room(self, now: u32, first: u64, state: impl Fn(u64) -> u64) -> u64 {
+    pub fn room(self, now: u32, zero: u64, state: impl Fn(u64) -> u64) -> u64 {
         let (mut best, mut place) = (0_u64, 0);
-        let mut way = first;
+        let mut way = zero;
         while way < WAYS {
             let state = state(way);
-            let score = spare(state, now) | self.matches(state) << 62;
+            let score = spare(state, now) | (self.matches(state) * (WAYS - way)) << 58;
             // All ones where it is more than the best one.
             let more = (best.cast_signed() - score.cast_signed()) >> 63;
             let more = more.cast_unsigned();
@@ -156,25 +180,26 @@ const fn seen(state: u64) -> u32 {
     state as u32
 }
 
-/// Ticks after which nothing but an open connection of TCP is any more.
-const SHORT: i64 = 112;
-/// The same for open connections of TCP.
-const LONG: i64 = 20_200;
-
 /// Tells how little an entry is missed, the more the less.
 ///
-/// First by what it is: free or over, then opened by one end alone or none any more, then kept by both ends. Last by its
-/// age. So what one end opens, however much, takes no place of what two ends keep.
+/// First goes what is free. Then, by age within each kind:
+/// 1. what one end has opened alone, and what has ended;
+/// 2. what both ends have used, but for TCP: they open it again sooner than that;
+/// 3. connections of TCP that both ends keep, and those that a later policy denies: nothing else knows that they are
+///    denied. And all of the first two in use: seen in this tick, those of the second in the last four.
+///
+/// What is over is old.
 #[inline(always)]
 fn spare(state: u64, now: u32) -> u64 {
     let bit = |flag: u32| (state >> FLAGS >> flag.trailing_zeros()) & 1;
-    let over = bit(FLOW_RESET) | bit(FLOW_DENIED) | bit(FLOW_FIN_LOW) & bit(FLOW_FIN_HIGH);
-    let kept = bit(FLOW_ANSWERED) & (over ^ 1);
-    let open = kept & bit(FLOW_TCP);
-    let age = i64::from(ticks_since(seen(state), now));
-    let age = age & !(age >> 63);
-    let limit = SHORT + (LONG - SHORT) * open.cast_signed();
-    let is_over = (limit - age).cast_unsigned() >> 63;
+    let ended = bit(FLOW_RESET) | bit(FLOW_FIN_LOW) & bit(FLOW_FIN_HIGH);
+    let answered = bit(FLOW_ANSWERED) & (ended ^ 1);
+    // From 1, as a processor may be a tick behind.
+    let age = u64::from(now.wrapping_add(1).wrapping_sub(seen(state)));
+    let in_use = age.wrapping_sub(2 + 3 * answered) >> 63 & (ended ^ 1);
+    let third = bit(FLOW_DENIED) | in_use | answered & bit(FLOW_TCP);
+    let second = third | answered;
     let is_free = 1 ^ (state | state.wrapping_neg()) >> 63;
-    (1 + age.cast_unsigned()) | (kept ^ 1) << 40 | (is_over | is_free) << 41
+    // At one age the lower kind goes.
+    age << 1 | (answered ^ 1) | (second ^ 1) << 40 | (third ^ 1) << 41 | is_free << 42
 }

@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::tuple::{ACK, FIN, RST, SYN, Tuple};
+use super::tuple::{FIN, RST, SYN, Tuple};
 use crate::addr::Ip16;
 use crate::packet::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP};
 
@@ -27,7 +27,7 @@ pub const FLOW_DENIED: u32 = 1 << 5;
 pub const FLOW_NODE: u32 = 1 << 6;
 /// The connection is one of TCP, which may be idle for hours.
 pub const FLOW_TCP: u32 = 1 << 7;
-/// All flags: they are the upper half of what a table keeps of them.
+/// All flags: a table keeps eight bits.
 pub(super) const FLOW_FLAGS: u32 = 0xff;
 
 /// Stamp of a denial: no port has it, so each packet of the connection is judged.
@@ -120,7 +120,7 @@ impl FlowKey {
             && self.high.same(high)
     }
 
-    /// Reports whether it is another one's.
+    /// Reports whether another key is the same.
     #[inline(always)]
     pub fn same(&self, other: &Self) -> bool {
         self.network == other.network
@@ -295,13 +295,11 @@ impl FlowWords {
 #[inline(always)]
 pub(super) const fn opened(tuple: &Tuple, from_high: bool, high_opened: bool) -> u32 {
     let mut flags = if high_opened { FLOW_HIGH_OPENED } else { 0 };
-    let is_tcp = tuple.protocol == IPPROTO_TCP;
-    if is_tcp {
+    if tuple.protocol == IPPROTO_TCP {
         flags |= FLOW_TCP;
     }
-    // The middle of one that was there before.
-    let is_middle = is_tcp && tuple.tcp & (SYN | ACK) == ACK;
-    if is_middle || high_opened != from_high {
+    // What looks like the middle of a connection proves nothing of its other end.
+    if high_opened != from_high {
         flags |= FLOW_ANSWERED;
     }
     if tuple.tcp & FIN != 0 {

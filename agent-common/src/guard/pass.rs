@@ -269,6 +269,7 @@ fn follow<T: GuardTables>(
     }
     passage.last.seen = 0;
     passage.key.write(network, &passage.tuple, from_high);
+    // What is alone needs none; a branch more is one that verifiers walk from all that came before.
     tables.seek(&passage.key);
     let mut is_found = false;
     if !is_opening && !alone {

@@ -7,16 +7,14 @@
     reason = "map values are reached through pointers the kernel hands out"
 )]
 
-use agent_common::guard::{FlowBucket, FlowEntry, FlowKey, FlowWords, Secret, Sum, WAYS};
+use agent_common::guard::{FlowBucket, FlowEntry, FlowKey, FlowPlace, FlowWords, Secret, WAYS};
 use agent_common::map as size;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, PerCpuArray};
 
-use super::guard::hidden;
-
 #[map]
 static FLOWS: Array<FlowBucket> = Array::pinned(size::FLOW_BUCKETS, 0);
-/// Numbers that no pod knows: connections that share a bucket cannot be chosen.
+/// Numbers that are secret: no pod knows which connections share a bucket.
 #[map]
 static FLOW_SECRET: Array<[[u64; 8]; 2]> = Array::pinned(1, 0);
 
@@ -26,20 +24,20 @@ static FLOW_SECRET: Array<[[u64; 8]; 2]> = Array::pinned(1, 0);
 #[map]
 static SOUGHT: PerCpuArray<Sought> = PerCpuArray::with_max_entries(1, 0);
 
-/// A place that was sought: its bucket, by the sum, and its entry there.
+/// A place that was sought, and the entry that was found in its bucket.
 struct Sought {
-    sum: Sum,
+    place: FlowPlace,
     way: u64,
 }
 
 /// An entry.
 #[derive(Clone, Copy)]
-struct Place {
+struct At {
     state: *mut u64,
     entry: *mut FlowEntry,
 }
 
-impl Place {
+impl At {
     /// An entry of a bucket.
     #[inline(always)]
     fn of(bucket: *mut FlowBucket, way: u64) -> Self {
@@ -54,16 +52,25 @@ impl Place {
     }
 }
 
+/// Returns 0, of which the compiler knows nothing.
+#[inline(always)]
+fn zero() -> u64 {
+    let zero = 0_u32;
+    // SAFETY: a value of ours.
+    unsafe { (&raw const zero).read_volatile() }.into()
+}
+
 /// Reads the state of an entry.
 #[inline(always)]
 fn state(bucket: *mut FlowBucket, way: u64) -> u64 {
     // SAFETY: an aligned word within a value of the map, which may change at any time.
-    unsafe { Place::of(bucket, way).state.read_volatile() }
+    unsafe { At::of(bucket, way).state.read_volatile() }
 }
 
 #[inline(always)]
 fn sought() -> Option<&'static mut Sought> {
-    // SAFETY: programs of one hook do not interrupt each other on a CPU, and one asks for it at one place at a time.
+    // SAFETY: programs that judge do not interrupt each other on a CPU, as bottom halves are off in all of them, and one asks
+    // for it at one place at a time.
     unsafe { SOUGHT.get_ptr_mut(0).map(|sought| &mut *sought) }
 }
 
@@ -78,7 +85,7 @@ pub(super) fn seek(key: &FlowKey) {
     let key = unsafe { (&raw const key).read_volatile() };
     // SAFETY: the agent writes it once, before there is any program.
     let [low, high] = unsafe { &*secret };
-    sought.sum = Secret { low, high }.sum(key);
+    sought.place = FlowPlace::of(&Secret { low, high }, key);
 }
 
 /// Reads the entry of the connection that was sought; false when there is none.
@@ -87,16 +94,16 @@ pub(super) fn find(key: &FlowKey, words: &mut FlowWords) -> bool {
     let Some(sought) = sought() else {
         return false;
     };
-    let sum = sought.sum;
-    let Some(bucket) = FLOWS.get_ptr_mut(sum.bucket()) else {
+    let place = sought.place;
+    let Some(bucket) = FLOWS.get_ptr_mut(place.bucket()) else {
         return false;
     };
-    let way = sum.find(hidden(0).into(), |way| state(bucket, way));
+    let way = place.find(zero(), |way| state(bucket, way));
     if way >= WAYS {
         return false;
     }
     sought.way = way;
-    let at = Place::of(bucket, way);
+    let at = At::of(bucket, way);
     // SAFETY: plain words within a value of the map. They may change at any time; what is of another connection
     // by then has another tag, which is read last.
     let (state, stamps) = unsafe {
@@ -106,7 +113,7 @@ pub(super) fn find(key: &FlowKey, words: &mut FlowWords) -> bool {
         let stamps = (&raw const (*at.entry).stamps).read_volatile();
         (at.state.read_volatile(), stamps)
     };
-    let found = sum.words(state, stamps);
+    let found = place.words(state, stamps);
     if let Some(found) = found {
         *words = found;
     }
@@ -118,24 +125,24 @@ pub(super) fn find(key: &FlowKey, words: &mut FlowWords) -> bool {
 /// Words that stay are not written: two CPUs share the line.
 #[inline(always)]
 pub(super) fn note(was: &FlowWords, is: &FlowWords) {
-    let Some(&mut Sought { sum, way }) = sought() else {
+    let Some(&mut Sought { place, way }) = sought() else {
         return;
     };
-    let Some(bucket) = FLOWS.get_ptr_mut(sum.bucket()) else {
+    let Some(bucket) = FLOWS.get_ptr_mut(place.bucket()) else {
         return;
     };
-    let at = Place::of(bucket, way);
-    let (stamps, state) = (sum.stamps(is), sum.state(is));
+    let at = At::of(bucket, way);
+    let (stamps, state) = (place.stamps(is), place.state(is));
     // SAFETY: aligned words within a value of the map. To a connection that has the place by now, a state with this tag
-    // and stamps of this sum are none.
+    // and stamps of this place are none.
     unsafe {
-        if !sum.is_of(at.state.read_volatile()) {
+        if !place.is_of(at.state.read_volatile()) {
             return;
         }
-        if sum.stamps(was) != stamps {
+        if place.stamps(was) != stamps {
             (&raw mut (*at.entry).stamps).write_volatile(stamps);
         }
-        if sum.state(was) != state {
+        if place.state(was) != state {
             at.state.write_volatile(state);
         }
     }
@@ -144,20 +151,20 @@ pub(super) fn note(was: &FlowWords, is: &FlowWords) {
 /// Writes the entry of the connection that was sought.
 #[inline(always)]
 pub(super) fn open(key: &FlowKey, words: &FlowWords) -> bool {
-    let Some(&mut Sought { sum, .. }) = sought() else {
+    let Some(&mut Sought { place, .. }) = sought() else {
         return false;
     };
-    let Some(bucket) = FLOWS.get_ptr_mut(sum.bucket()) else {
+    let Some(bucket) = FLOWS.get_ptr_mut(place.bucket()) else {
         return false;
     };
-    let way = sum.room(words.seen, hidden(0).into(), |way| state(bucket, way));
-    let at = Place::of(bucket, way);
+    let way = place.room(words.seen, zero(), |way| state(bucket, way));
+    let at = At::of(bucket, way);
     // SAFETY: as in `note`. It is nobody's while its words change.
     unsafe {
         at.state.write_volatile(0);
         (*at.entry).key = *key;
-        (&raw mut (*at.entry).stamps).write_volatile(sum.stamps(words));
-        at.state.write_volatile(sum.state(words));
+        (&raw mut (*at.entry).stamps).write_volatile(place.stamps(words));
+        at.state.write_volatile(place.state(words));
     }
     true
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 
-use agent_common::guard::{FlowBucket, FlowKey, FlowWords, Secret, Sum, tick};
+use agent_common::guard::{FlowBucket, FlowKey, FlowPlace, FlowWords, Secret, tick};
 use aya::maps::{Array, Map, MapData};
 use rustix::time::{ClockId, clock_gettime};
 use zerocopy::{FromZeros as _, IntoBytes as _};
@@ -56,9 +56,9 @@ impl Connections {
         })
     }
 
-    fn sum(&self, key: &FlowKey) -> Sum {
+    fn place(&self, key: &FlowKey) -> FlowPlace {
         let [low, high] = &self.secret;
-        Secret { low, high }.sum(key)
+        FlowPlace::of(&Secret { low, high }, key)
     }
 
     /// Shows each entry, those that are over, too.
@@ -71,9 +71,9 @@ impl Connections {
             for (state, entry) in bucket.states.into_iter().zip(&bucket.entries) {
                 // One that is torn has a tag of another key, and one that has moved is of another bucket.
                 if state != 0
-                    && let sum = self.sum(&entry.key)
-                    && sum.bucket() == number
-                    && let Some(words) = sum.words(state, entry.stamps)
+                    && let place = self.place(&entry.key)
+                    && place.bucket() == number
+                    && let Some(words) = place.words(state, entry.stamps)
                 {
                     show(entry.key, words);
                 }
@@ -87,15 +87,14 @@ impl Connections {
     /// # Errors
     /// When the kernel refuses.
     pub fn get(&self, key: &FlowKey) -> Result<Option<FlowWords>, DatapathError> {
-        let sum = self.sum(key);
-        let bucket = self.bucket(sum.bucket())?;
-        let place = |way| usize::try_from(way).unwrap_or(usize::MAX);
-        let state = |way| bucket.states.get(place(way)).copied().unwrap_or(0);
-        let way = place(sum.find(0, state));
+        let place = self.place(key);
+        let bucket = self.bucket(place.bucket())?;
+        let at = |way| usize::try_from(way).unwrap_or(usize::MAX);
+        let way = at(place.find(0, |way| bucket.states.get(at(way)).copied().unwrap_or(0)));
         let found = bucket.states.get(way).zip(bucket.entries.get(way));
         Ok(found
             .filter(|(_, entry)| entry.key == *key)
-            .and_then(|(state, entry)| sum.words(*state, entry.stamps)))
+            .and_then(|(state, entry)| place.words(*state, entry.stamps)))
     }
 
     /// Reads a bucket, of which no entry is half of one and half of another.

@@ -27,27 +27,24 @@ pub(crate) const DROPS: Kind = Kind {
     maps: &["DROPS", "NETWORK_DROPS"],
 };
 
-/// Compiled policies, and the connections that they let pass.
+/// Compiled policies.
 ///
-/// No connection is cut by another layout of the ports. Which ports have which sets goes by their numbers, and so with
-/// the layout of the ports.
+/// Which ports have which sets goes by their numbers, and so with the layout of the ports.
 pub(crate) const GUARDS: Kind = Kind {
     name: "guards",
-    maps: &[
-        "ATOMS",
-        "BLOCKS",
-        "CLASSES",
-        "SETS",
-        "ROWS",
-        "FLOWS",
-        "FLOW_SECRET",
-        "FRAGMENTS",
-        "FLOW_BUDGETS",
-    ],
+    maps: &["ATOMS", "BLOCKS", "CLASSES", "SETS", "ROWS"],
+};
+
+/// Connections that policies let pass.
+///
+/// None is cut by another layout of the ports, nor of the policies.
+pub(crate) const CONNECTIONS: Kind = Kind {
+    name: "connections",
+    maps: &["FLOWS", "FLOW_SECRET", "FRAGMENTS", "FLOW_BUDGETS"],
 };
 
 /// All kinds.
-pub(crate) const KINDS: [Kind; 2] = [DROPS, GUARDS];
+pub(crate) const KINDS: [Kind; 3] = [DROPS, GUARDS, CONNECTIONS];
 
 impl Kind {
     /// Returns the kind that a map belongs to, if any.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use agent_common::guard::DENIED;
+use datapath::connections::now;
 use datapath::{DatapathError, GuardMaps};
 
 /// The next free numbers.
@@ -17,6 +18,11 @@ pub(super) struct Numbers {
 /// The switch, and processors for a moment, may remember a few of connections that are in no map any more.
 const GAP: u32 = 1024;
 
+/// Stamps by which a connection may be ahead of all ports.
+///
+/// One that is further ahead was written by two processors at once, each its half.
+const AHEAD: u32 = 1 << 24;
+
 impl Numbers {
     /// Finds those behind all that are in the maps.
     ///
@@ -26,10 +32,14 @@ impl Numbers {
         let guards = maps.guards.dump()?;
         let after = |largest: Option<u32>| largest.map_or(1, |it| it.saturating_add(1));
         let generations = guards.values().map(|guard| guard.generation);
-        let mut stamp = guards.values().map(|guard| guard.stamp).max();
-        maps.connections.each(|_, flow| {
-            let stamps = [flow.egress, flow.ingress].into_iter();
-            stamp = stamp.max(stamps.filter(|it| *it != DENIED).max());
+        let of_guards = guards.values().map(|guard| guard.stamp).max();
+        let most = of_guards.map_or(DENIED - 1, |stamp| stamp.saturating_add(AHEAD));
+        let mut stamp = of_guards;
+        maps.connections.each(|key, flow| {
+            if flow.is_alive(key.protocol, now()) {
+                let stamps = [flow.egress, flow.ingress].into_iter();
+                stamp = stamp.max(stamps.filter(|it| *it <= most).max());
+            }
         })?;
         Ok(Self {
             generation: after(generations.chain(all(maps)?).max()),

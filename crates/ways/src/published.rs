@@ -25,7 +25,7 @@ use crate::words::Words;
 
 /// Ticks of 1.07 s after which the kernel sees a packet of a connection again.
 ///
-/// So its entry is among those that are used, which the kernel does not give to others.
+/// So its entry is among those in use, whose places others take last.
 const REFRESH: i32 = 2;
 
 const SLOTS: usize = MAX_SWITCH_FLOWS as usize;

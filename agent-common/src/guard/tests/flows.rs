@@ -256,3 +256,15 @@ fn a_port_is_judged_with_its_own_protocol() {
     let short = ipv4(A, B, 17, (1, 0), &[1, 2]);
     assert_eq!(world.send(A, B, &short), Err(DropReason::Truncated));
 }
+
+/// A pod could make entries that live for hours by itself.
+#[test]
+fn the_middle_of_a_connection_is_answered_by_its_other_end_only() {
+    let mut world = World::new().with(B, 0, WEB);
+    let flags = |world: &World| world.connections()[0].1.flags & (FLOW_ANSWERED | FLOW_TCP);
+    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), Ok(()));
+    assert_eq!(send(&mut world, CLIENT, SERVER, ACK), Ok(()));
+    assert_eq!(flags(&world), FLOW_TCP);
+    assert_eq!(send(&mut world, SERVER, CLIENT, ACK), Ok(()));
+    assert_eq!(flags(&world), FLOW_TCP | FLOW_ANSWERED);
+}

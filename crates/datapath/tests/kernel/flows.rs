@@ -4,17 +4,18 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use agent_common::addr::Ip16;
 use agent_common::cases::{BLUE_A, BLUE_B, BLUE_C, Pod, World, build};
 use agent_common::drop::DropReason;
 use agent_common::guard::{
-    CLASSES, Classes, FLOW_ANSWERED, FLOW_HIGH_OPENED, FlowBucket, FlowKey, FlowWords, Guard,
-    ROW_WORDS, Row, RowKey, Secret, SetKey, UNKNOWN_ATOM,
+    CLASSES, Classes, FLOW_ANSWERED, FLOW_HIGH_OPENED, FLOW_TCP, FlowBucket, FlowKey, FlowPlace,
+    FlowWords, Guard, ROW_WORDS, Row, RowKey, Secret, SetKey, UNKNOWN_ATOM,
 };
 use agent_common::port::PORT_GUARD;
 use aya::maps::{Array, HashMap, Map, MapData};
-use datapath::connections::{self, Connections};
+use datapath::connections;
 use datapath::{Datapath, GuardMaps, Trial};
 use zerocopy::FromZeros as _;
 
@@ -29,78 +30,82 @@ const SETS: Guard = Guard {
     stamp: 77,
     flags: 0,
 };
-/// Of a key only its ports count, for the tag.
-///
-/// They do not count for the bucket: the lower end's are below 256.
+/// Of a key only its ports count.
 const SECRET: [[u64; 8]; 2] = {
     let mut secret = [[0; 8]; 2];
-    secret[1][2] = 1 << 26;
+    secret[1][2] = 0x9e37_79b9_7f4a_7c15;
     secret
 };
-const BUCKET: u32 = 0;
-/// The port of the guarded pod in all connections.
-const HERE: u16 = 80;
-/// The connection that the other end has opened.
-const KEPT: u16 = 40_000;
+/// Ports of the connection that the other end has opened.
+///
+/// The guarded pod's is the first.
+const KEPT: (u16, u16) = (80, 40_000);
+/// Ports of a datagram that belongs to none.
+const OTHER: (u16, u16) = (80, 40_001);
 /// Runs of a frame in a row, and how often.
 const REPEAT: u32 = 100_000;
 const ROUNDS: usize = 10;
 /// Value of `GUARDS`.
 type Sets = [u8; size_of::<Guard>()];
 
-/// A value of `N` words in an array of the guards.
+/// Opens an array of the connections, whose values have `N` words.
 fn array<const N: usize>(scratch: &Scratch, name: &str) -> Array<MapData, [u64; N]> {
-    let pin = MapData::from_pin(scratch.state("guards").join(name)).expect("a pin");
+    let pin = MapData::from_pin(scratch.state("connections").join(name)).expect("a pin");
     Array::try_from(Map::Array(pin)).expect("an array")
 }
 
-fn bucket(scratch: &Scratch) -> FlowBucket {
-    let words: [u64; 64] = array(scratch, "FLOWS").get(&BUCKET, 0).expect("a bucket");
-    zerocopy::transmute!(words)
+fn place(key: &FlowKey) -> FlowPlace {
+    let [low, high] = &SECRET;
+    FlowPlace::of(&Secret { low, high }, key)
 }
 
-fn key(port: u16, protocol: u8) -> FlowKey {
+/// Ports of connections that share the bucket of [`KEPT`], but for those.
+fn neighbours() -> impl Iterator<Item = (u16, u16)> {
+    let bucket = place(&key(KEPT, 17)).bucket();
+    let all = (1..=u16::MAX).flat_map(|here| (1..=u16::MAX).map(move |there| (here, there)));
+    all.filter(move |ports| *ports != KEPT && place(&key(*ports, 6)).bucket() == bucket)
+}
+
+fn key((here, there): (u16, u16), protocol: u8) -> FlowKey {
     FlowKey {
         network: BLUE_A.network,
         low: Ip16::from_v4(BLUE_A.ip4.octets()),
         high: Ip16::from_v4(BLUE_B.ip4.octets()),
-        low_port: HERE,
-        high_port: port,
+        low_port: here,
+        high_port: there,
         protocol,
         reserved: [0; 3],
     }
 }
 
-/// Writes the connection that the other end has opened, answered, as old as this.
-fn keep(scratch: &Scratch, age: u32) {
-    let [low, high] = &SECRET;
+/// Writes the connection that the other end has opened, answered.
+fn keep(scratch: &Scratch) {
     let key = key(KEPT, 17);
-    let sum = Secret { low, high }.sum(&key);
-    assert_eq!(sum.bucket(), BUCKET);
+    let place = place(&key);
     let words = FlowWords {
-        seen: connections::now() - age,
+        seen: connections::now(),
         flags: FLOW_HIGH_OPENED | FLOW_ANSWERED,
         egress: 0,
         ingress: 0,
     };
     let mut bucket = FlowBucket::new_zeroed();
-    bucket.states[5] = sum.state(&words);
+    bucket.states[5] = place.state(&words);
     bucket.entries[5].key = key;
-    bucket.entries[5].stamps = sum.stamps(&words);
+    bucket.entries[5].stamps = place.stamps(&words);
     let mut flows = array(scratch, "FLOWS");
     let words: [u64; 64] = zerocopy::transmute!(bucket);
-    flows.set(BUCKET, words, 0).expect("a bucket");
+    flows.set(place.bucket(), words, 0).expect("a bucket");
 }
 
-/// A datagram of the guarded pod to a port of another one.
-fn datagram(to: &Pod, port: u16) -> Vec<u8> {
-    build::Ipv4::new(BLUE_A.ip4, to.ip4).udp(to.mac, BLUE_A.mac, (HERE, port))
+/// A datagram of the guarded pod, from its port to that of another one.
+fn datagram(to: &Pod, ports: (u16, u16)) -> Vec<u8> {
+    build::Ipv4::new(BLUE_A.ip4, to.ip4).udp(to.mac, BLUE_A.mac, ports)
 }
 
 /// A segment by which the guarded pod opens a connection.
-fn opening(port: u16) -> Vec<u8> {
-    let [h0, h1] = HERE.to_be_bytes();
-    let [p0, p1] = port.to_be_bytes();
+fn opening((here, there): (u16, u16)) -> Vec<u8> {
+    let [h0, h1] = here.to_be_bytes();
+    let [p0, p1] = there.to_be_bytes();
     let ports = [h0, h1, p0, p1];
     let segment = [&ports[..], &build::tcp_syn()[4..]].concat();
     let ip = build::Ipv4::new(BLUE_A.ip4, BLUE_B.ip4);
@@ -140,9 +145,9 @@ fn guarded(scratch: &Scratch) -> (Datapath, GuardMaps) {
     array(scratch, "FLOW_SECRET")
         .set(0, secret, 0)
         .expect("a secret");
-    keep(scratch, 0);
+    keep(scratch);
     assert_eq!(run(&datapath, &datagram(&BLUE_B, KEPT)).verdict, REDIRECT);
-    assert_eq!(run(&datapath, &datagram(&BLUE_B, KEPT + 1)).verdict, SHOT);
+    assert_eq!(run(&datapath, &datagram(&BLUE_B, OTHER)).verdict, SHOT);
     // By this secret it has the same place and the same tag.
     assert_eq!(run(&datapath, &datagram(&BLUE_C, KEPT)).verdict, SHOT);
     (datapath, maps)
@@ -153,58 +158,75 @@ fn denied(datapath: &mut Datapath) -> u64 {
     drops.expect("drops").packets
 }
 
-/// Opens one connection after the other until it is `enough`.
-fn open_until(scratch: &Scratch, datapath: &Datapath, enough: impl Fn(u16) -> bool) {
+/// Opens connections of the bucket, one after the other, while `more` says so.
+fn open_while(scratch: &Scratch, datapath: &Datapath, more: impl Fn(usize) -> bool) {
     let mut budgets: Array<MapData, [u64; 1]> = array(scratch, "FLOW_BUDGETS");
-    for port in (1..=u16::MAX).cycle() {
-        if enough(port) {
+    let ports: Vec<_> = neighbours().take(1000).collect();
+    for (count, ports) in ports.iter().cycle().enumerate() {
+        if !more(count) {
             return;
         }
-        if port.is_multiple_of(1000) {
+        if count.is_multiple_of(1000) {
             for bucket in 0..budgets.len() {
                 budgets.set(bucket, [0], 0).expect("a budget");
             }
         }
-        assert_eq!(run(datapath, &opening(port)).verdict, REDIRECT, "{port}");
+        assert_eq!(run(datapath, &opening(*ports)).verdict, REDIRECT);
     }
 }
 
 #[test]
-fn what_one_end_opens_takes_no_place_of_what_both_ends_keep() {
+fn what_one_end_opens_takes_no_place_of_what_both_ends_use() {
     scene(|scratch| {
         let (datapath, _maps) = guarded(scratch);
-        keep(scratch, 10);
-        open_until(scratch, &datapath, |port| port > 500);
-        assert!(bucket(scratch).states.iter().all(|state| *state != 0));
+        // Six in a tick: there is room for what is in use. After three of them the connection is idle.
+        let mut ports = neighbours();
+        for _ in 0..6 {
+            for ports in ports.by_ref().take(6) {
+                assert_eq!(run(&datapath, &opening(ports)).verdict, REDIRECT);
+            }
+            let tick = connections::now();
+            while connections::now() == tick {
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+        let again = Datapath::open(&scratch.options())
+            .expect("programs that load")
+            .guards();
+        let mut all = Vec::new();
+        let each = |key: FlowKey, _| all.push(key);
+        again.expect("maps").connections.each(each).expect("a look");
+        assert!(all.len() > 6, "{all:?}");
+        assert!(all.contains(&key(KEPT, 17)));
         assert_eq!(run(&datapath, &datagram(&BLUE_B, KEPT)).verdict, REDIRECT);
-        assert_eq!(run(&datapath, &datagram(&BLUE_B, KEPT + 1)).verdict, SHOT);
+        assert_eq!(run(&datapath, &datagram(&BLUE_B, OTHER)).verdict, SHOT);
     });
 }
 
 #[test]
-fn the_last_connections_of_a_bucket_are_in_it() {
+fn the_agent_finds_connections_where_programs_keep_them() {
     scene(|scratch| {
         let (datapath, maps) = guarded(scratch);
-        let connections: &Connections = &maps.connections;
-        open_until(scratch, &datapath, |port| port > 20);
-        // By the secret that the agent had when it opened the map, none of them is one.
-        assert_eq!(connections.get(&key(KEPT, 17)).expect("a look"), None);
+        let ports: Vec<_> = neighbours().take(2).collect();
+        let look = |maps: &GuardMaps, ports, protocol| {
+            let found = maps.connections.get(&key(ports, protocol));
+            found.expect("a look").map(|it| it.flags)
+        };
+        for ports in &ports {
+            assert_eq!(run(&datapath, &opening(*ports)).verdict, REDIRECT);
+        }
+        // By the secret that the agent drew, none of them is one.
+        assert_eq!(look(&maps, KEPT, 17), None);
         drop(maps);
         let mut again = Datapath::open(&scratch.options()).expect("programs that load");
         let maps = again.guards().expect("maps");
-        let found = maps.connections.get(&key(KEPT, 17)).expect("a look");
-        assert_eq!(
-            found.map(|it| it.flags),
-            Some(FLOW_HIGH_OPENED | FLOW_ANSWERED)
-        );
-        assert!(maps.connections.get(&key(20, 6)).expect("a look").is_some());
-        assert_eq!(maps.connections.get(&key(1, 6)).expect("a look"), None);
-        let mut all = Vec::new();
-        maps.connections
-            .each(|key, words| all.push((key, words)))
-            .expect("a look");
-        assert_eq!(all.len(), 8);
-        assert!(all.contains(&(key(KEPT, 17), found.expect("an entry"))));
+        let answered = FLOW_HIGH_OPENED | FLOW_ANSWERED;
+        assert_eq!(look(&maps, KEPT, 17), Some(answered));
+        assert_eq!(look(&maps, OTHER, 17), None);
+        for ports in ports {
+            assert_eq!(look(&maps, ports, 6), Some(FLOW_TCP));
+            assert_eq!(look(&maps, ports, 17), None);
+        }
     });
 }
 
@@ -214,11 +236,11 @@ fn a_connection_goes_on_and_no_other_one_does_while_its_bucket_changes() {
     scene(|scratch| {
         let (mut datapath, _maps) = guarded(scratch);
         let before = denied(&mut datapath);
-        let (kept, other) = (datagram(&BLUE_B, KEPT), datagram(&BLUE_B, KEPT + 1));
+        let (kept, other) = (datagram(&BLUE_B, KEPT), datagram(&BLUE_B, OTHER));
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             let datapath = &datapath;
-            scope.spawn(|| open_until(scratch, datapath, |_| done.load(Ordering::Relaxed)));
+            scope.spawn(|| open_while(scratch, datapath, |_| !done.load(Ordering::Relaxed)));
             for frame in [&kept, &other].into_iter().cycle().take(2 * ROUNDS) {
                 let trial = Trial {
                     frame,
@@ -251,7 +273,7 @@ fn a_port_is_judged_by_its_own_sets_while_those_of_all_ports_are_written() {
         // It lets nothing pass.
         let closed = Guard { egress: 2, ..SETS };
         let before = denied(&mut datapath);
-        let frame = opening(40_001);
+        let frame = opening(OTHER);
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -433,8 +433,12 @@ fn the_maps_in_the_kernel_have_the_published_layout() {
                 "ROOT" | "ROOT_XDP" | "ROOT_MISSES" => scratch.path.join("root").join(map),
                 "JUMP" => scratch.generation().join("jump-1"),
                 "DROPS" | "NETWORK_DROPS" => scratch.drops().join(map),
-                "ATOMS" | "BLOCKS" | "CLASSES" | "SETS" | "ROWS" | "FLOWS" | "FLOW_SECRET"
-                | "FRAGMENTS" | "FLOW_BUDGETS" => scratch.state("guards").join(map),
+                "ATOMS" | "BLOCKS" | "CLASSES" | "SETS" | "ROWS" => {
+                    scratch.state("guards").join(map)
+                }
+                "FLOWS" | "FLOW_SECRET" | "FRAGMENTS" | "FLOW_BUDGETS" => {
+                    scratch.state("connections").join(map)
+                }
                 _ => scratch.generation().join(map),
             };
             let info = MapData::from_pin(&path)

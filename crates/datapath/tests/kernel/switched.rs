@@ -117,7 +117,7 @@ fn a_program_goes_by_a_stamp_that_is_whole_and_else_by_the_sets() {
             atom: UNKNOWN_ATOM,
         };
         maps.sets.insert(set, 1).expect("an entry");
-        let pin = MapData::from_pin(scratch.state("guards").join("FLOWS")).expect("a pin");
+        let pin = MapData::from_pin(scratch.state("connections").join("FLOWS")).expect("a pin");
         let mut flows: Array<MapData, [u64; 64]> =
             Array::try_from(Map::Array(pin)).expect("an array");
         for (word, complement) in torn.into_iter().chain([(of_sets, !of_sets)]) {
