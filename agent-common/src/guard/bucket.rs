@@ -142,12 +142,12 @@ impl FlowPlace {
     #[inline(always)]
     pub fn find(self, zero: u64, state: impl Fn(u64) -> u64) -> u64 {
         let mut found = WAYS;
-        let mut left = zero;
-        while left < WAYS {
-            left += 1;
-            let way = WAYS - left;
-            let here = self.matches(state(way)).wrapping_neg();
+        let mut way = zero & (WAYS - 1);
+        while way < WAYS {
+            // All ones for the first one with the tag: all others but WAYS are less than that.
+            let here = (self.matches(state(way)) & found >> WAYS.trailing_zeros()).wrapping_neg();
             found = found & !here | way & here;
+            way += 1;
         }
         found
     }
@@ -158,7 +158,7 @@ impl FlowPlace {
     #[inline(always)]
     pub fn room(self, now: u32, zero: u64, state: impl Fn(u64) -> u64) -> u64 {
         let (mut best, mut place) = (0_u64, 0);
-        let mut way = zero;
+        let mut way = zero & (WAYS - 1);
         while way < WAYS {
             let state = state(way);
             let score = spare(state, now) | (self.matches(state) * (WAYS - way)) << 58;
