@@ -12,6 +12,8 @@ use agent_common::map as size;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, PerCpuArray};
 
+use super::guard::hidden;
+
 #[map]
 static FLOWS: Array<FlowBucket> = Array::pinned(size::FLOW_BUCKETS, 0);
 /// Numbers that are secret: no pod knows which connections share a bucket.
@@ -52,14 +54,6 @@ impl At {
     }
 }
 
-/// Returns 0, of which the compiler knows nothing.
-#[inline(always)]
-fn zero() -> u64 {
-    let zero = 0_u32;
-    // SAFETY: a value of ours.
-    unsafe { (&raw const zero).read_volatile() }.into()
-}
-
 /// Reads the state of an entry.
 #[inline(always)]
 fn state(bucket: *mut FlowBucket, way: u64) -> u64 {
@@ -98,7 +92,7 @@ pub(super) fn find(key: &FlowKey, words: &mut FlowWords) -> bool {
     let Some(bucket) = FLOWS.get_ptr_mut(place.bucket()) else {
         return false;
     };
-    let way = place.find(zero(), |way| state(bucket, way));
+    let way = place.find(hidden(0).into(), |way| state(bucket, way));
     if way >= WAYS {
         return false;
     }
@@ -157,7 +151,7 @@ pub(super) fn open(key: &FlowKey, words: &FlowWords) -> bool {
     let Some(bucket) = FLOWS.get_ptr_mut(place.bucket()) else {
         return false;
     };
-    let way = place.room(words.seen, zero(), |way| state(bucket, way));
+    let way = place.room(words.seen, hidden(0).into(), |way| state(bucket, way));
     let at = At::of(bucket, way);
     // SAFETY: as in `note`. It is nobody's while its words change.
     unsafe {

@@ -89,7 +89,7 @@ fn now(passage: &mut Passage) -> u64 {
 ///
 /// It leaves out checks of an index that it knows to be within bounds; the verifier does not know that.
 #[inline(always)]
-fn hidden(number: u32) -> u32 {
+pub(super) fn hidden(number: u32) -> u32 {
     // SAFETY: a value of ours.
     unsafe { (&raw const number).read_volatile() }
 }

@@ -33,10 +33,12 @@ impl Numbers {
         let after = |largest: Option<u32>| largest.map_or(1, |it| it.saturating_add(1));
         let generations = guards.values().map(|guard| guard.generation);
         let of_guards = guards.values().map(|guard| guard.stamp).max();
-        let most = of_guards.map_or(DENIED - 1, |stamp| stamp.saturating_add(AHEAD));
-        let mut stamp = of_guards;
+        // Never that of a denial.
+        let most = of_guards.map_or(DENIED, |stamp| stamp.saturating_add(AHEAD));
+        let most = most.min(DENIED - 1);
+        let (mut stamp, now) = (of_guards, now());
         maps.connections.each(|key, flow| {
-            if flow.is_alive(key.protocol, now()) {
+            if flow.is_alive(key.protocol, now) {
                 let stamps = [flow.egress, flow.ingress].into_iter();
                 stamp = stamp.max(stamps.filter(|it| *it <= most).max());
             }

@@ -2,7 +2,8 @@
 //!
 //! The secret is one that puts all connections of a test in one bucket.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::iter;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -10,16 +11,18 @@ use agent_common::addr::Ip16;
 use agent_common::cases::{BLUE_A, BLUE_B, BLUE_C, Pod, World, build};
 use agent_common::drop::DropReason;
 use agent_common::guard::{
-    CLASSES, Classes, FLOW_ANSWERED, FLOW_HIGH_OPENED, FLOW_TCP, FlowBucket, FlowKey, FlowPlace,
-    FlowWords, Guard, ROW_WORDS, Row, RowKey, Secret, SetKey, UNKNOWN_ATOM,
+    FLOW_ANSWERED, FLOW_HIGH_OPENED, FLOW_TCP, FlowBucket, FlowKey, FlowPlace, FlowWords, Guard,
+    ROW_WORDS, Secret,
 };
 use agent_common::port::PORT_GUARD;
 use aya::maps::{Array, HashMap, Map, MapData};
 use datapath::connections;
-use datapath::{Datapath, GuardMaps, Trial};
+use datapath::{Datapath, GuardMaps};
 use zerocopy::FromZeros as _;
 
-use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, fill, run, scene};
+use super::scratch::{
+    LOOPBACK, REDIRECT, REPEAT, SHOT, Scratch, allow, fill, run, run_meanwhile, scene,
+};
 
 const GENERATION: u32 = 9;
 /// Sends TCP to all, and else nothing but answers.
@@ -42,16 +45,14 @@ const SECRET: [[u64; 8]; 2] = {
 const KEPT: (u16, u16) = (80, 40_000);
 /// Ports of a datagram that belongs to none.
 const OTHER: (u16, u16) = (80, 40_001);
-/// Runs of a frame in a row, and how often.
-const REPEAT: u32 = 100_000;
+/// How often a frame is run in a row.
 const ROUNDS: usize = 10;
 /// Value of `GUARDS`.
 type Sets = [u8; size_of::<Guard>()];
 
 /// Opens an array of the connections, whose values have `N` words.
 fn array<const N: usize>(scratch: &Scratch, name: &str) -> Array<MapData, [u64; N]> {
-    let pin = MapData::from_pin(scratch.state("connections").join(name)).expect("a pin");
-    Array::try_from(Map::Array(pin)).expect("an array")
+    Scratch::array(&scratch.state("connections"), name)
 }
 
 fn place(key: &FlowKey) -> FlowPlace {
@@ -122,24 +123,9 @@ fn guarded(scratch: &Scratch) -> (Datapath, GuardMaps) {
     port.flags |= PORT_GUARD;
     let number = u32::from(port.port_id);
     fill(&mut datapath, &world);
-    let classes = Classes {
-        counts: [1, 1, 1, 0],
-        starts: [0; 3 * CLASSES],
-    };
-    maps.classes.insert(GENERATION, classes).expect("an entry");
     let mut words = [0; ROW_WORDS];
     words[..8].fill(u32::MAX);
-    let row = RowKey {
-        generation: GENERATION,
-        row: 1,
-    };
-    maps.rows.insert(row, Row { words }).expect("an entry");
-    let set = SetKey {
-        generation: GENERATION,
-        set: SETS.egress,
-        atom: UNKNOWN_ATOM,
-    };
-    maps.sets.insert(set, 1).expect("an entry");
+    allow(&mut maps, &SETS, words);
     maps.guards.insert(number, SETS).expect("an entry");
     let secret: [u64; 16] = zerocopy::transmute!(SECRET);
     array(scratch, "FLOW_SECRET")
@@ -237,18 +223,9 @@ fn a_connection_goes_on_and_no_other_one_does_while_its_bucket_changes() {
         let (mut datapath, _maps) = guarded(scratch);
         let before = denied(&mut datapath);
         let (kept, other) = (datagram(&BLUE_B, KEPT), datagram(&BLUE_B, OTHER));
-        let done = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let datapath = &datapath;
-            scope.spawn(|| open_while(scratch, datapath, |_| !done.load(Ordering::Relaxed)));
-            for frame in [&kept, &other].into_iter().cycle().take(ROUNDS) {
-                let trial = Trial {
-                    frame,
-                    repeat: REPEAT,
-                };
-                datapath.try_frame(&trial).expect("a frame that is run");
-            }
-            done.store(true, Ordering::Relaxed);
+        let frames = [&kept, &other].into_iter().cycle().take(ROUNDS);
+        run_meanwhile(&datapath, frames, |done| {
+            open_while(scratch, &datapath, |_| !done.load(Ordering::Relaxed));
         });
         assert_eq!(
             denied(&mut datapath) - before,
@@ -263,35 +240,24 @@ fn a_port_is_judged_by_its_own_sets_while_those_of_all_ports_are_written() {
     scene(|scratch| {
         let (mut datapath, _maps) = guarded(scratch);
         let number = BLUE_A.port().port_id.into();
-        let pin = |name: &str| MapData::from_pin(scratch.generation().join(name)).expect("a pin");
-        let stamps = Array::try_from(Map::Array(pin("STAMPS")));
-        let mut stamps: Array<MapData, [u64; 2]> = stamps.expect("an array");
+        let generation = scratch.generation();
+        let mut stamps = Scratch::array::<2>(&generation, "STAMPS");
         // Of a stamp that is torn nothing is believed.
         stamps.set(number, [1, 1], 0).expect("a stamp");
-        let sets = HashMap::try_from(Map::HashMap(pin("GUARDS")));
+        let pin = MapData::from_pin(generation.join("GUARDS")).expect("a pin");
+        let sets = HashMap::try_from(Map::HashMap(pin));
         let mut sets: HashMap<MapData, u32, Sets> = sets.expect("a map");
         // It lets nothing pass.
         let closed = Guard { egress: 2, ..SETS };
         let before = denied(&mut datapath);
         let frame = opening(OTHER);
-        let done = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    for (port, guard) in [(number, SETS), (number + 1, closed)] {
-                        let guard: Sets = zerocopy::transmute!(guard);
-                        sets.insert(port, guard, 0).expect("room");
-                    }
+        run_meanwhile(&datapath, iter::repeat_n(&frame, ROUNDS), |done| {
+            while !done.load(Ordering::Relaxed) {
+                for (port, guard) in [(number, SETS), (number + 1, closed)] {
+                    let guard: Sets = zerocopy::transmute!(guard);
+                    sets.insert(port, guard, 0).expect("room");
                 }
-            });
-            for _ in 0..ROUNDS {
-                let trial = Trial {
-                    frame: &frame,
-                    repeat: REPEAT,
-                };
-                datapath.try_frame(&trial).expect("a frame that is run");
             }
-            done.store(true, Ordering::Relaxed);
         });
         assert_eq!(denied(&mut datapath), before);
     });

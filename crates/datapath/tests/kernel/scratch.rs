@@ -3,15 +3,18 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
 
 use agent_common::cases::{self, Case, World};
 use agent_common::drop::DropReason;
+use agent_common::guard::{CLASSES, Classes, Guard, ROW_WORDS, Row, RowKey, SetKey, UNKNOWN_ATOM};
 use agent_common::policy::Decision;
-use aya::maps::{HashMap, Map, MapData};
+use aya::maps::{Array, HashMap, Map, MapData};
 use aya::programs::ProgramError;
 use datapath::{
-    Datapath, DatapathError, Dispatcher, Entries, Options, PinDir, Trial, TrialResult, bpffs,
+    Datapath, DatapathError, Dispatcher, Entries, GuardMaps, Options, PinDir, Trial, TrialResult,
+    bpffs,
 };
 use netdev::Netns;
 use rustix::fs::{FlockOperation, flock};
@@ -25,6 +28,9 @@ pub(crate) const REDIRECT: u32 = 7;
 /// Interface of frames in `BPF_PROG_TEST_RUN`: loopback, the namespace's first.
 pub(crate) const LOOPBACK: u32 = 1;
 
+/// Runs of a frame in a row by [`run_meanwhile`].
+pub(crate) const REPEAT: u32 = 100_000;
+
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// A directory of pins; dropping it removes them and checks that nothing is left.
@@ -35,7 +41,7 @@ pub(crate) struct Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let removed = PinDir::new(self.path.clone()).remove();
-        if !std::thread::panicking() {
+        if !thread::panicking() {
             assert!(removed.is_ok(), "{removed:?}");
             assert!(!self.path.exists(), "{} is left", self.path.display());
         }
@@ -72,6 +78,12 @@ impl Scratch {
     ) -> HashMap<MapData, [u8; K], [u64; N]> {
         let map = MapData::from_pin(self.generation().join(name)).expect("a pinned map");
         HashMap::try_from(Map::HashMap(map)).expect("a map of this shape")
+    }
+
+    /// Opens an array in a directory of pins, whose values have `N` words.
+    pub(crate) fn array<const N: usize>(directory: &Path, name: &str) -> Array<MapData, [u64; N]> {
+        let map = MapData::from_pin(directory.join(name)).expect("a pinned map");
+        Array::try_from(Map::Array(map)).expect("a map of this shape")
     }
 
     /// The only directory of drop counters.
@@ -202,6 +214,24 @@ pub(crate) fn fill(datapath: &mut Datapath, world: &World) {
         .expect("tables with room");
 }
 
+/// Has a set of egress let the pods of a world have what this row says.
+pub(crate) fn allow(maps: &mut GuardMaps, sets: &Guard, words: [u32; ROW_WORDS]) {
+    let generation = sets.generation;
+    let classes = Classes {
+        counts: [1, 1, 1, 0],
+        starts: [0; 3 * CLASSES],
+    };
+    maps.classes.insert(generation, classes).expect("an entry");
+    let row = RowKey { generation, row: 1 };
+    maps.rows.insert(row, Row { words }).expect("an entry");
+    let set = SetKey {
+        generation,
+        set: sets.egress,
+        atom: UNKNOWN_ATOM,
+    };
+    maps.sets.insert(set, 1).expect("an entry");
+}
+
 /// Returns the program's verdict for this decision.
 pub(crate) const fn verdict_of(decision: Decision) -> u32 {
     match decision {
@@ -224,6 +254,28 @@ pub(crate) const fn verdict_of(decision: Decision) -> u32 {
 /// Runs a frame once.
 pub(crate) fn run(datapath: &Datapath, frame: &[u8]) -> TrialResult {
     try_run(datapath, frame).expect("a frame that the kernel does not refuse to test")
+}
+
+/// Runs frames in turn, each [`REPEAT`] times.
+///
+/// Another thread works meanwhile, until it is told that it is done.
+pub(crate) fn run_meanwhile<'f>(
+    datapath: &Datapath,
+    frames: impl Iterator<Item = &'f Vec<u8>>,
+    work: impl FnOnce(&AtomicBool) + Send,
+) {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| work(&done));
+        for frame in frames {
+            let trial = Trial {
+                frame,
+                repeat: REPEAT,
+            };
+            datapath.try_frame(&trial).expect("a frame that is run");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }
 
 /// Runs a frame once, or `None` when the kernel refuses to test it.

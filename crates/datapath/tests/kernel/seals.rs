@@ -3,8 +3,8 @@
 //! The kernel gives the memory of an entry that was replaced to the next one that is written, while programs may
 //! look at it still.
 
+use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use agent_common::addr::Ip16;
 use agent_common::cases::{self, BLUE_A, BLUE_B, BLUE_C, Case, GREEN_B, Pod, RED_A, World, build};
@@ -12,12 +12,11 @@ use agent_common::drop::DropReason;
 use agent_common::endpoint::{EndpointKey, FdbKey};
 use agent_common::policy::Decision;
 use agent_common::seal::{SealedPort, Stored as _};
-use datapath::{Datapath, Trial};
+use datapath::Datapath;
 
-use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, case, fill, run, scene};
+use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, case, fill, run, run_meanwhile, scene};
 
-/// Runs of a frame in a row, and how often.
-const REPEAT: u32 = 100_000;
+/// How often a frame is run in a row.
 const ROUNDS: usize = 20;
 
 fn drops(datapath: &mut Datapath) -> Vec<(DropReason, u64)> {
@@ -102,17 +101,8 @@ fn a_port_is_itself_while_all_ports_are_written() {
         fill(&mut datapath, &World::with_pod_at(&BLUE_A, LOOPBACK));
         let frame = case("UDP").frame;
         assert_eq!(run(&datapath, &frame).verdict, REDIRECT);
-        let done = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| write_all(scratch, &done));
-            for _ in 0..ROUNDS {
-                let trial = Trial {
-                    frame: &frame,
-                    repeat: REPEAT,
-                };
-                datapath.try_frame(&trial).expect("a frame that is run");
-            }
-            done.store(true, Ordering::Relaxed);
+        run_meanwhile(&datapath, iter::repeat_n(&frame, ROUNDS), |done| {
+            write_all(scratch, done);
         });
         // A port that is overwritten in two look-ups is none: one of two million in an emulated machine, which stops its
         // processors for longer than these writes take.

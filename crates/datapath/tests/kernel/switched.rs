@@ -3,14 +3,12 @@
 use std::os::fd::OwnedFd;
 
 use agent_common::cases::{self, World};
-use agent_common::guard::{
-    CLASSES, Classes, GUARD_SWITCHED, Guard, ROW_WORDS, Row, RowKey, SetKey, UNKNOWN_ATOM,
-};
+use agent_common::guard::{GUARD_SWITCHED, Guard, ROW_WORDS};
 use agent_common::port::PORT_GUARD;
 use aya::maps::{Array, Map, MapData};
 use datapath::{Datapath, GuardMaps};
 
-use super::scratch::{LOOPBACK, REDIRECT, SHOT, fill, run, scene};
+use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, allow, fill, run, scene};
 
 const SETS: Guard = Guard {
     generation: 9,
@@ -83,9 +81,7 @@ fn a_program_goes_by_a_stamp_that_is_whole_and_else_by_the_sets() {
         fill(&mut datapath, &world);
         // Sets of which there is no row let nothing pass.
         maps.guards.insert(number, SETS).expect("an entry");
-        let pin = MapData::from_pin(scratch.generation().join("STAMPS")).expect("a pin");
-        let stamps = Array::try_from(Map::Array(pin));
-        let mut stamps: Array<MapData, [u64; 2]> = stamps.expect("an array");
+        let mut stamps = Scratch::array::<2>(&scratch.generation(), "STAMPS");
         let of_sets = 77 << 32 | u64::from(GUARD_SWITCHED) << 8 | 0b011;
         assert_eq!(
             stamps.get(&number, 0).expect("a stamp"),
@@ -102,24 +98,8 @@ fn a_program_goes_by_a_stamp_that_is_whole_and_else_by_the_sets() {
             assert_eq!(verdict(word, complement), SHOT, "{word:#x} {complement:#x}");
         }
         // A stamp has no rows: those of the sets are asked.
-        let generation = SETS.generation;
-        let classes = Classes {
-            counts: [1, 1, 1, 0],
-            starts: [0; 3 * CLASSES],
-        };
-        maps.classes.insert(generation, classes).expect("an entry");
-        let words = [u32::MAX; ROW_WORDS];
-        let row = RowKey { generation, row: 1 };
-        maps.rows.insert(row, Row { words }).expect("an entry");
-        let set = SetKey {
-            generation,
-            set: SETS.egress,
-            atom: UNKNOWN_ATOM,
-        };
-        maps.sets.insert(set, 1).expect("an entry");
-        let pin = MapData::from_pin(scratch.state("connections").join("FLOWS")).expect("a pin");
-        let mut flows: Array<MapData, [u64; 64]> =
-            Array::try_from(Map::Array(pin)).expect("an array");
+        allow(&mut maps, &SETS, [u32::MAX; ROW_WORDS]);
+        let mut flows = Scratch::array::<64>(&scratch.state("connections"), "FLOWS");
         for (word, complement) in torn.into_iter().chain([(of_sets, !of_sets)]) {
             for bucket in 0..flows.len() {
                 flows.set(bucket, [0; 64], 0).expect("an empty bucket");
