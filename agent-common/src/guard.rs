@@ -31,7 +31,9 @@ pub use self::flow::{
     FLOW_RESET, FLOW_TCP, FlowKey, FlowWords, TICK_SHIFT, tick, ticks_since,
 };
 pub use self::fragment::{Fragment, FragmentKey};
-pub use self::judge::{CLASSES, Classes, OTHERS, ROW_WORDS, Row, RowKey, SetKey, UNKNOWN_ATOM};
+pub use self::judge::{
+    CLASSES, Classes, OTHERS, ROW_WORDS, Row, RowKey, STARTS, SetKey, UNKNOWN_ATOM,
+};
 pub use self::pass::{Clock, End, Passage, To, pass};
 pub use self::sides::{ARP_MAX, Origin, arrive, depart, from_node};
 pub use self::switched::{SECRET_SLOTS, SLOT_WORDS, Secret, Slot, Stamp, Sum};
@@ -76,7 +78,30 @@ pub struct Guard {
 
 const _: () = assert!(size_of::<Guard>() == 20);
 
+/// A [`Guard`] in whole words of 64 bits.
+#[repr(C)]
+#[derive(
+    Debug, Default, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct PaddedGuard {
+    /// The sets.
+    pub guard: Guard,
+    /// Zero.
+    pub reserved: u32,
+}
+
 impl Guard {
+    /// Sets that let nothing pass, of a port whose own ones cannot be read.
+    ///
+    /// No generation has the number.
+    pub const CLOSED: Self = Self {
+        generation: u32::MAX,
+        egress: 1,
+        ingress: 1,
+        stamp: DENIED,
+        flags: 0,
+    };
+
     /// Makes it that of an end without sets.
     ///
     /// Without them nothing else is looked at, and so nothing else is written.

@@ -7,6 +7,7 @@
 //! or where it is ends with a sum of its words and those of its key. Programs copy the words and add them up once more.
 
 use crate::endpoint::{Endpoint, EndpointKey, FdbKey};
+use crate::guard::{Guard, PaddedGuard};
 use crate::network::Network;
 use crate::port::Port;
 
@@ -126,6 +127,18 @@ macro_rules! sealed {
 sealed!(Port, SealedPort, 8, [u32]);
 sealed!(Endpoint, SealedEndpoint, 2, [EndpointKey, FdbKey]);
 sealed!(Network, SealedNetwork, 4, [u32]);
+sealed!(PaddedGuard, SealedGuard, 3, [u32]);
+
+impl Stored<u32, Guard> for SealedGuard {
+    fn store(key: &u32, guard: Guard) -> Self {
+        Self::store(key, PaddedGuard { guard, reserved: 0 })
+    }
+
+    fn value(&self, key: &u32) -> Option<Guard> {
+        let padded: Option<PaddedGuard> = self.value(key);
+        padded.map(|padded| padded.guard)
+    }
+}
 
 #[cfg(test)]
 mod tests;

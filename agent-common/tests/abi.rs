@@ -18,7 +18,7 @@ use agent_common::guard::{
 use agent_common::map;
 use agent_common::network::{self, Network};
 use agent_common::port::{self, Port, PortAddressKey};
-use agent_common::seal::{SealedEndpoint, SealedNetwork, SealedPort, Stored as _};
+use agent_common::seal::{SealedEndpoint, SealedGuard, SealedNetwork, SealedPort, Stored as _};
 use agent_common::storm::{StormBucket, StormLimits};
 use agent_common::uplink::{self, Uplink};
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS, Vtep};
@@ -87,7 +87,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         DROPS "percpu_array" [u32 => Count; map::MAX_DROP_REASONS]
         NETWORK_DROPS "percpu_hash" [NetworkDropKey => Count; map::MAX_NETWORK_DROPS]
         EVENT_TIMES "percpu_array" [u32 => u64; map::MAX_DROP_REASONS]
-        GUARDS "hash" [u32 => Guard; map::MAX_GUARDS]
+        GUARDS "hash" [u32 => SealedGuard; map::MAX_GUARDS]
         ATOMS "hash" [AtomKey => u32; map::MAX_ATOMS]
         BLOCKS "lpm_trie" [(u32, AtomKey) => u32; map::MAX_BLOCKS]
         CLASSES "hash" [u32 => Classes; map::MAX_GENERATIONS]
@@ -158,9 +158,17 @@ fn layout() -> Result<String, std::fmt::Error> {
     let [.., by_ip] = SealedEndpoint::store(&EndpointKey { network: 7, ip }, endpoint);
     let [.., by_mac] = SealedEndpoint::store(&FdbKey::new(7, mac), endpoint);
     let [.., network] = SealedNetwork::store(&7, network);
+    let guard = Guard {
+        generation: 1,
+        egress: 2,
+        ingress: 3,
+        stamp: 4,
+        flags: 5,
+    };
+    let [.., guard] = SealedGuard::store(&7, guard);
     writeln!(
         out,
-        "seals {port:016x} {by_ip:016x} {by_mac:016x} {network:016x}"
+        "seals {port:016x} {by_ip:016x} {by_mac:016x} {network:016x} {guard:016x}"
     )?;
     let key: FlowKey = {
         let mut some = [0; 44];

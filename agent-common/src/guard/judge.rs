@@ -15,6 +15,8 @@ pub const UNKNOWN_ATOM: u32 = 0;
 pub const OTHERS: u32 = u32::MAX;
 /// Classes of ports of each protocol.
 pub const CLASSES: usize = 256;
+/// First ports of all classes in a generation, a power of two.
+pub const STARTS: usize = 4 * CLASSES;
 /// Words of a row: eight each for TCP, UDP and SCTP, and one for all other traffic.
 pub const ROW_WORDS: usize = 25;
 
@@ -91,10 +93,13 @@ pub struct Classes {
     /// How many classes each of TCP, UDP and SCTP has, 1..=256; the last number is 0.
     pub counts: [u16; 4],
     /// First ports of the classes of each protocol, ascending, the first of them 0.
-    pub starts: [u16; 3 * CLASSES],
+    ///
+    /// The rest is 0: what is as long as a power of two takes a mask and no check of its index, which verifiers before Linux 5.11
+    /// lose where a compiler has a copy of it.
+    pub starts: [u16; STARTS],
 }
 
-const _: () = assert!(size_of::<Classes>() == 1544);
+const _: () = assert!(size_of::<Classes>() == 8 + 2 * STARTS);
 
 impl Classes {
     /// Finds the class of a port by eight halvings.
@@ -114,7 +119,8 @@ impl Classes {
         let mut class = 0;
         for bit in [7, 6, 5, 4, 3, 2, 1, 0] {
             let at = class | 1 << bit;
-            let start = u32::from(*self.starts.get(hidden(first + at) as usize)?);
+            let at_start = hidden(first + at) as usize & (STARTS - 1);
+            let start = u32::from(*self.starts.get(at_start)?);
             // 1 for a class that is there and begins at the port or before it.
             let begins = start.wrapping_sub(u32::from(port) + 1) >> 31;
             let is_there = at.wrapping_sub(count) >> 31;

@@ -275,7 +275,7 @@ impl GuardTables for World {
 
     fn class(&self, generation: u32, protocol: u32, port: u16) -> Option<u32> {
         assert!(generation == GENERATION && protocol < 3);
-        let mut starts = [0; 3 * CLASSES];
+        let mut starts = [0; STARTS];
         for protocol in 0..3 {
             starts[protocol * CLASSES + 1] = 80;
             starts[protocol * CLASSES + 2] = 81;
@@ -399,7 +399,7 @@ const RST: u8 = 4;
 
 #[test]
 fn a_class_is_found_for_each_port() {
-    let mut starts = [0; 3 * CLASSES];
+    let mut starts = [0; STARTS];
     for (at, start) in starts[CLASSES..2 * CLASSES].iter_mut().enumerate() {
         *start = u16::try_from(at * 257).unwrap();
     }

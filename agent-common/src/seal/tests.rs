@@ -83,4 +83,5 @@ proptest! {
 fn memory_that_was_never_written_is_no_value() {
     assert_eq!(Stored::<u32, Port>::value(&[0; 9], &0), None);
     assert_eq!(Stored::<u32, Network>::value(&[0; 5], &0), None);
+    assert_eq!(Stored::<u32, Guard>::value(&[0; 4], &0), None);
 }

@@ -10,18 +10,20 @@ use agent_common::addr::{Ip16, MacAddr};
 use agent_common::endpoint::Endpoint;
 use agent_common::guard::{
     self, AtomKey, BUDGETS, Classes, FlowKey, FlowWords, Fragment, FragmentKey, Guard, GuardTables,
-    Passage, Row, RowKey, Secret, SetKey, Slot, Stamp,
+    PaddedGuard, Passage, Row, RowKey, Secret, SetKey, Slot, Stamp,
 };
 use agent_common::map as size;
 use agent_common::policy::Tables;
+use agent_common::seal::SealedGuard;
 use aya_ebpf::helpers::{bpf_jiffies64, bpf_ktime_get_ns};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, lpm_trie};
 
+use super::sealed::copy;
 use super::{NO_PREALLOC, NodeTables, flows};
 
 #[map]
-static GUARDS: HashMap<u32, Guard> = HashMap::pinned(size::MAX_GUARDS, NO_PREALLOC);
+static GUARDS: HashMap<u32, SealedGuard> = HashMap::pinned(size::MAX_GUARDS, NO_PREALLOC);
 #[map]
 static ATOMS: HashMap<AtomKey, u32> = HashMap::pinned(size::MAX_ATOMS, NO_PREALLOC);
 #[map]
@@ -133,16 +135,15 @@ impl GuardTables for GuardedTables {
     #[inline(always)]
     fn sets(&self, port_id: u16) -> Guard {
         let key = u32::from(port_id);
-        let Some(found) = GUARDS.get_ptr(key) else {
-            return Guard::default();
-        };
-        // SAFETY: plain words, of which any value is one.
-        let guard = unsafe { *found };
+        let mut words = [0; 3];
+        // SAFETY: as many words as a value has without its seal.
+        if unsafe { copy::<_, _, 3>(&GUARDS, &key, words.as_mut_ptr()) } {
+            let padded: PaddedGuard = zerocopy::transmute!(words);
+            return padded.guard;
+        }
         match GUARDS.get_ptr(key) {
-            Some(now) if now == found => guard,
-            // The memory may have been another port's by then.
-            // SAFETY: as above.
-            Some(now) => unsafe { *now },
+            // None of its own words were to be read in two looks.
+            Some(_) => Guard::CLOSED,
             None => Guard::default(),
         }
     }

@@ -43,7 +43,11 @@ static NETWORK: PerCpuArray<Network> = PerCpuArray::with_max_entries(1, 0);
 /// # Safety
 /// `to` has room for `N` words, and is aligned as they are. `S` is an array of `N` words and the seal.
 #[inline(always)]
-unsafe fn copy<K: Key, S, const N: usize>(map: &HashMap<K, S>, key: &K, to: *mut u64) -> bool {
+pub(super) unsafe fn copy<K: Key, S, const N: usize>(
+    map: &HashMap<K, S>,
+    key: &K,
+    to: *mut u64,
+) -> bool {
     const { assert!(size_of::<S>() == (N + 1) * size_of::<u64>()) };
     let share = key.share();
     for _ in 0..2 {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::{env, process};
 
 use agent_common::cases::{self, Case, World};
-use agent_common::guard::{AtomKey, CLASSES, Classes, Guard, ROW_WORDS, Row, RowKey, SetKey};
+use agent_common::guard::{AtomKey, Classes, Guard, ROW_WORDS, Row, RowKey, STARTS, SetKey};
 use agent_common::port::PORT_GUARD;
 use datapath::{Datapath, Entries, GuardMaps, Options, PinDir, Trial, TrialResult, bpffs};
 use netdev::Netns;
@@ -101,7 +101,7 @@ impl Loaded {
         let (guards, generation) = (&mut self.guards, SETS.generation);
         let classes = Classes {
             counts: [1, 1, 1, 0],
-            starts: [0; 3 * CLASSES],
+            starts: [0; STARTS],
         };
         guards.classes.insert(generation, classes)?;
         let words = [u32::MAX; ROW_WORDS];

@@ -13,7 +13,7 @@ use agent_common::ABI_VERSION;
 use agent_common::guard::Guard;
 use agent_common::map::{MAX_DROP_REASONS, MAX_PORTS};
 use agent_common::port::Port;
-use agent_common::seal::{SealedPort, Stored};
+use agent_common::seal::{SealedGuard, SealedPort, Stored};
 use aya::EbpfLoader;
 use aya::maps::{Map, MapData, RingBuf};
 
@@ -209,8 +209,10 @@ impl Datapath {
         for older in self.layouts_before()? {
             let table = |name| pinned(&older, name);
             let read = || -> Result<BTreeMap<u32, Guard>, DatapathError> {
-                let guards = Table::<u32, Guard>::new("GUARDS", 0, table("GUARDS")?)?.dump()?;
-                // Layouts up to 9 have them without seals.
+                // Layouts up to 10 have these without seals, up to 9 those of ports.
+                let plain = || Table::<u32, Guard>::new("GUARDS", 0, table("GUARDS")?)?.dump();
+                let sealed = Table::<u32, Guard, SealedGuard>::new("GUARDS", 0, table("GUARDS")?);
+                let guards = sealed.map_or_else(|_| plain(), |guards| guards.dump())?;
                 let plain = || Table::<u32, Port>::new("PORTS", 0, table("PORTS")?)?.dump();
                 let sealed = Table::<u32, Port, SealedPort>::new("PORTS", 0, table("PORTS")?);
                 let ports = sealed.map_or_else(|_| plain(), |ports| ports.dump())?;

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use agent_common::guard::{GUARD_SWITCHED, Guard, SECRET_SLOTS, Slot, Stamp};
 use agent_common::map as size;
+use agent_common::seal::SealedGuard;
 use aya::maps::{Array, Map, MapData, MapError};
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
@@ -21,7 +22,7 @@ type Stamps = Array<MapData, Abi<Stamp>>;
 
 /// `GUARDS`, with `STAMPS` and `SWITCH_STAMPS`: sets of ports, by port id.
 pub struct Sets {
-    table: Table<u32, Guard>,
+    table: Table<u32, Guard, SealedGuard>,
     stamps: Stamps,
     /// For the switch, which could write it: no program believes it.
     shown: Stamps,

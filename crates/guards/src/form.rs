@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use agent_common::addr::Ip16;
-use agent_common::guard::{CLASSES, Classes, ROW_WORDS, Row};
+use agent_common::guard::{CLASSES, Classes, ROW_WORDS, Row, STARTS};
 use agent_common::map as size;
 use ipnet::IpNet;
 use policy::Protocol;
@@ -98,7 +98,7 @@ pub(crate) fn closed(ports: &[(u16, bool, bool)]) -> Guarded {
         blocks: BTreeMap::new(),
         classes: Box::new(Classes {
             counts: [1, 1, 1, 0],
-            starts: [0; 3 * CLASSES],
+            starts: [0; STARTS],
         }),
         // Sets that are not there let nothing pass, and need no room.
         rows: Vec::new(),
@@ -120,7 +120,7 @@ fn block(net: &IpNet) -> (Ip16, u8) {
 fn classes(of: &policy::Classes) -> Classes {
     let mut classes = Classes {
         counts: [0; 4],
-        starts: [0; 3 * CLASSES],
+        starts: [0; STARTS],
     };
     for (place, protocol) in Protocol::ALL.into_iter().enumerate() {
         let starts = of.starts(protocol);

@@ -24,9 +24,9 @@ fn db(rule: &str) -> String {
 /// Entries of the tables of policies.
 fn entries(node: &Node) -> [usize; 5] {
     [
-        pins::count::<4, 20>(node, "GUARDS"),
+        pins::count::<4, 32>(node, "GUARDS"),
         pins::count::<20, 4>(node, "ATOMS"),
-        pins::count::<4, 1544>(node, "CLASSES"),
+        pins::count::<4, 2056>(node, "CLASSES"),
         pins::count::<12, 4>(node, "SETS"),
         pins::count::<8, 100>(node, "ROWS"),
     ]

@@ -201,7 +201,7 @@ fn tables_that_are_not_as_the_policies_say_are_told() {
         said.contains("the kernel's tables drop the packet") && said.contains("default/db accepts"),
         "{said}"
     );
-    pins::clear::<4, 20>(&node, "GUARDS");
+    pins::clear::<4, 32>(&node, "GUARDS");
     let told = node.explain("web", &to, &["--proto", "udp:81"]);
     told.assert_is("delivered", "");
     let said = told.disagreements();

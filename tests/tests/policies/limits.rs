@@ -149,7 +149,7 @@ fn policies_that_find_a_table_full_close_their_pods_until_they_fit() {
     let (_other, other) = app(&node, "other", "routed");
     answers(&other, &db, 80);
     let keys = (0..u32::MAX).map(|key| (1_000_000 + key).to_ne_bytes());
-    pins::fill::<4, 1544>(&node, "CLASSES", keys);
+    pins::fill::<4, 2056>(&node, "CLASSES", keys);
     node.write_manifest("p.yaml", &blocks("db", 0, 10));
     says(
         &node,

@@ -15,7 +15,8 @@ use agent_common::guard::{
     ROW_WORDS, Secret,
 };
 use agent_common::port::PORT_GUARD;
-use aya::maps::{Array, HashMap, Map, MapData};
+use agent_common::seal::{SealedGuard, Stored as _};
+use aya::maps::{Array, MapData};
 use datapath::connections;
 use datapath::{Datapath, GuardMaps};
 use zerocopy::FromZeros as _;
@@ -47,8 +48,6 @@ const KEPT: (u16, u16) = (80, 40_000);
 const OTHER: (u16, u16) = (80, 40_001);
 /// How often a frame is run in a row.
 const ROUNDS: usize = 10;
-/// Value of `GUARDS`.
-type Sets = [u8; size_of::<Guard>()];
 
 /// Opens an array of the connections, whose values have `N` words.
 fn array<const N: usize>(scratch: &Scratch, name: &str) -> Array<MapData, [u64; N]> {
@@ -239,14 +238,11 @@ fn a_connection_goes_on_and_no_other_one_does_while_its_bucket_changes() {
 fn a_port_is_judged_by_its_own_sets_while_those_of_all_ports_are_written() {
     scene(|scratch| {
         let (mut datapath, _maps) = guarded(scratch);
-        let number = BLUE_A.port().port_id.into();
-        let generation = scratch.generation();
-        let mut stamps = Scratch::array::<2>(&generation, "STAMPS");
+        let number = u32::from(BLUE_A.port().port_id);
+        let mut stamps = Scratch::array::<2>(&scratch.generation(), "STAMPS");
         // Of a stamp that is torn nothing is believed.
         stamps.set(number, [1, 1], 0).expect("a stamp");
-        let pin = MapData::from_pin(generation.join("GUARDS")).expect("a pin");
-        let sets = HashMap::try_from(Map::HashMap(pin));
-        let mut sets: HashMap<MapData, u32, Sets> = sets.expect("a map");
+        let mut sets = scratch.map::<4, 4>("GUARDS");
         // It lets nothing pass.
         let closed = Guard { egress: 2, ..SETS };
         let before = denied(&mut datapath);
@@ -254,8 +250,8 @@ fn a_port_is_judged_by_its_own_sets_while_those_of_all_ports_are_written() {
         run_meanwhile(&datapath, iter::repeat_n(&frame, ROUNDS), |done| {
             while !done.load(Ordering::Relaxed) {
                 for (port, guard) in [(number, SETS), (number + 1, closed)] {
-                    let guard: Sets = zerocopy::transmute!(guard);
-                    sets.insert(port, guard, 0).expect("room");
+                    let stored = SealedGuard::store(&port, guard);
+                    sets.insert(port.to_ne_bytes(), stored, 0).expect("room");
                 }
             }
         });

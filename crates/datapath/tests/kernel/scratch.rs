@@ -8,7 +8,7 @@ use std::thread;
 
 use agent_common::cases::{self, Case, World};
 use agent_common::drop::DropReason;
-use agent_common::guard::{CLASSES, Classes, Guard, ROW_WORDS, Row, RowKey, SetKey, UNKNOWN_ATOM};
+use agent_common::guard::{Classes, Guard, ROW_WORDS, Row, RowKey, STARTS, SetKey, UNKNOWN_ATOM};
 use agent_common::policy::Decision;
 use aya::maps::{Array, HashMap, Map, MapData};
 use aya::programs::ProgramError;
@@ -219,7 +219,7 @@ pub(crate) fn allow(maps: &mut GuardMaps, sets: &Guard, words: [u32; ROW_WORDS])
     let generation = sets.generation;
     let classes = Classes {
         counts: [1, 1, 1, 0],
-        starts: [0; 3 * CLASSES],
+        starts: [0; STARTS],
     };
     maps.classes.insert(generation, classes).expect("an entry");
     let row = RowKey { generation, row: 1 };
