@@ -10,6 +10,7 @@ use crate::endpoint::{Endpoint, EndpointKey, FdbKey};
 use crate::guard::{Guard, PaddedGuard};
 use crate::network::Network;
 use crate::port::Port;
+use crate::wire::{WireKey, WireOwner};
 
 /// Factors of the words of a value, odd ones that have nothing in common.
 const OF_WORDS: [u64; 8] = [
@@ -50,6 +51,20 @@ impl Key for EndpointKey {
         let (first, second) = (pair(a, b), pair(c, d));
         let sum = self.network.share();
         let sum = sum.wrapping_add(first.wrapping_mul(OF_KEYS[1]));
+        sum.wrapping_add(second.wrapping_mul(OF_KEYS[2]))
+    }
+}
+
+impl Key for WireKey {
+    #[inline(always)]
+    fn share(&self) -> u64 {
+        let [a, b, c, d] = self.ip.words();
+        let (first, second) = (pair(a, b), pair(c, d));
+        let place = (self.vlan as u32) << 16 | self.reserved as u32;
+        let sum = pair(place, self.ifindex).wrapping_mul(OF_KEYS[0]);
+        let sum = sum
+            .wrapping_add(1)
+            .wrapping_add(first.wrapping_mul(OF_KEYS[1]));
         sum.wrapping_add(second.wrapping_mul(OF_KEYS[2]))
     }
 }
@@ -128,6 +143,7 @@ sealed!(Port, SealedPort, 8, [u32]);
 sealed!(Endpoint, SealedEndpoint, 2, [EndpointKey, FdbKey]);
 sealed!(Network, SealedNetwork, 4, [u32]);
 sealed!(PaddedGuard, SealedGuard, 3, [u32]);
+sealed!(WireOwner, SealedWire, 1, [WireKey]);
 
 impl Stored<u32, Guard> for SealedGuard {
     fn store(key: &u32, guard: Guard) -> Self {
@@ -137,6 +153,17 @@ impl Stored<u32, Guard> for SealedGuard {
     fn value(&self, key: &u32) -> Option<Guard> {
         let padded: Option<PaddedGuard> = self.value(key);
         padded.map(|padded| padded.guard)
+    }
+}
+
+impl Stored<WireKey, u32> for SealedWire {
+    fn store(key: &WireKey, network: u32) -> Self {
+        Self::store(key, WireOwner::new(network))
+    }
+
+    fn value(&self, key: &WireKey) -> Option<u32> {
+        let owner: Option<WireOwner> = self.value(key);
+        owner.map(|owner| owner.network)
     }
 }
 

@@ -24,7 +24,7 @@ pub use self::tunnels::forges_tunnel;
 
 /// Key of `WIRES`: what belongs to a network at an uplink.
 ///
-/// The value is the network's number, `u32`.
+/// The value is a sealed [`WireOwner`].
 ///
 /// *Written by* the reconciler. *Read by* `from_wire`, and by `from_pod` for ports with
 /// [`PORT_TRUNK`](crate::port::PORT_TRUNK). *Lifetime*: as long as the network has ports on this node;
@@ -120,6 +120,26 @@ impl WireKey {
             vlan: 0,
             reserved: 0,
             ip,
+        }
+    }
+}
+
+/// The network that has what a [`WireKey`] says, in a whole word of 64 bits.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct WireOwner {
+    /// Network.
+    pub network: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl WireOwner {
+    /// This network.
+    pub const fn new(network: u32) -> Self {
+        Self {
+            network,
+            reserved: 0,
         }
     }
 }

@@ -18,11 +18,13 @@ use agent_common::guard::{
 use agent_common::map;
 use agent_common::network::{self, Network};
 use agent_common::port::{self, Port, PortAddressKey};
-use agent_common::seal::{SealedEndpoint, SealedGuard, SealedNetwork, SealedPort, Stored as _};
+use agent_common::seal::{
+    SealedEndpoint, SealedGuard, SealedNetwork, SealedPort, SealedWire, Stored as _,
+};
 use agent_common::storm::{StormBucket, StormLimits};
 use agent_common::uplink::{self, Uplink};
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS, Vtep};
-use agent_common::wire::{NextHop, WireKey};
+use agent_common::wire::{NextHop, WireKey, WireOwner};
 
 /// Writes one line for each type, and one for each of its fields.
 ///
@@ -76,7 +78,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         OUTLETS "hash" [u32 => u32; map::MAX_OUTLETS]
         VTEP_SOURCES "hash" [Ip16 => u32; map::MAX_VTEPS]
         FLOOD_VTEPS "hash" [FloodKey => FloodVteps; map::MAX_FLOOD_VTEPS]
-        WIRES "hash" [WireKey => u32; map::MAX_WIRES]
+        WIRES "hash" [WireKey => SealedWire; map::MAX_WIRES]
         NEXT_HOPS "hash" [EndpointKey => NextHop; map::MAX_NEXT_HOPS]
         STORM "array" [u32 => StormBucket; map::MAX_PORTS]
         STORM_NETWORKS "lru_hash" [u32 => StormBucket; map::MAX_NETWORKS]
@@ -114,6 +116,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         FloodPorts { count, total, network, ifindexes, network_again }
         Network { flags, mtu, uplink, vlan, reserved, subnets }
         WireKey { ifindex, vlan, reserved, ip }
+        WireOwner { network, reserved }
         NextHop { family, address }
         Vtep { remote, device, flags, uplink, room, next_hop, sum, mtu, head }
         Uplink { flags, port, reserved, v4, v6, mac, reserved_too }
@@ -166,9 +169,16 @@ fn layout() -> Result<String, std::fmt::Error> {
         flags: 5,
     };
     let [.., guard] = SealedGuard::store(&7, guard);
+    let wire = WireKey {
+        ifindex: 7,
+        vlan: 8,
+        reserved: 9,
+        ip,
+    };
+    let [.., wire] = SealedWire::store(&wire, 7);
     writeln!(
         out,
-        "seals {port:016x} {by_ip:016x} {by_mac:016x} {network:016x} {guard:016x}"
+        "seals {port:016x} {by_ip:016x} {by_mac:016x} {network:016x} {guard:016x} {wire:016x}"
     )?;
     let key: FlowKey = {
         let mut some = [0; 44];

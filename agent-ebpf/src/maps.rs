@@ -16,10 +16,11 @@ use agent_common::flood::{FloodKey, FloodPorts};
 use agent_common::map as size;
 use agent_common::policy::{Scratch, Tables};
 use agent_common::port::PortAddressKey;
+use agent_common::seal::SealedWire;
 use agent_common::storm::{self, Buckets, Flood, StormBucket, StormLimits};
 use agent_common::uplink::Uplink;
 use agent_common::vtep::{FloodVteps, Vtep};
-use agent_common::wire::{NextHop, WireKey};
+use agent_common::wire::{NextHop, WireKey, WireOwner};
 use aya_ebpf::Global;
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use aya_ebpf::macros::map;
@@ -64,7 +65,7 @@ static OUTLETS: HashMap<u32, u32> = HashMap::pinned(size::MAX_OUTLETS, NO_PREALL
 static FLOOD_VTEPS: HashMap<FloodKey, FloodVteps> =
     HashMap::pinned(size::MAX_FLOOD_VTEPS, NO_PREALLOC);
 #[map]
-static WIRES: HashMap<WireKey, u32> = HashMap::pinned(size::MAX_WIRES, NO_PREALLOC);
+static WIRES: HashMap<WireKey, SealedWire> = HashMap::pinned(size::MAX_WIRES, NO_PREALLOC);
 #[map]
 static NEXT_HOPS: HashMap<EndpointKey, NextHop> = HashMap::pinned(size::MAX_NEXT_HOPS, NO_PREALLOC);
 #[map]
@@ -210,10 +211,12 @@ pub(crate) fn flood_vteps(network: u32, chunk: u32) -> Option<&'static FloodVtep
 /// An entry that goes while it is read is none.
 #[inline(always)]
 fn wire(key: &WireKey) -> Option<u32> {
-    let found = WIRES.get_ptr(key)?;
-    // SAFETY: an aligned word, which another CPU may write.
-    let network = unsafe { found.read_volatile() };
-    (WIRES.get_ptr(key) == Some(found)).then_some(network)
+    let mut word = [0; 1];
+    // SAFETY: there is room for the one word.
+    unsafe { sealed::copy::<_, _, 1>(&WIRES, key, word.as_mut_ptr()) }.then(|| {
+        let WireOwner { network, .. } = zerocopy::transmute!(word);
+        network
+    })
 }
 
 /// The network that has this VLAN of an uplink.

@@ -62,6 +62,18 @@ proptest! {
     }
 
     #[test]
+    fn a_share_of_an_uplink_is_of_its_key_alone(owners in (1..4_u32, 1..4_u32), uplinks in (1..3_u32, 1..3_u32), vlans in (0..3_u16, 0..3_u16), hosts in (0..3_u8, 0..3_u8), turned: bool) {
+        let key = |uplink, vlan, host| WireKey { ip: Ip16::from_v4([10, 10, 0, host]), ..WireKey::segment(uplink, vlan) };
+        let (here, there) = (key(uplinks.0, vlans.0, hosts.0), key(uplinks.1, vlans.1, hosts.1));
+        let (one, other) = (SealedWire::store(&here, owners.0), SealedWire::store(&there, owners.1));
+        let mixed = mixture(one, other, (1, turned));
+        let found = Stored::<WireKey, u32>::value(&mixed, &here);
+        prop_assert_eq!(found, if mixed == one { Some(owners.0) } else { (here == there && mixed == other).then_some(owners.1) });
+        let found = Stored::<WireKey, u32>::value(&other, &here);
+        prop_assert_eq!(found, (here == there).then_some(owners.1));
+    }
+
+    #[test]
     fn a_mixture_of_two_endpoints_is_none(seam in (0..4_usize, any::<bool>()), hosts in (0..4_u8, 0..4_u8), networks in (1..3_u32, 1..3_u32)) {
         let end = |host: u8, network: u32| {
             let endpoint = Endpoint { ifindex: 7 + u32::from(host), flags: 0, mac: MacAddr([2, 0, 0, 0, 0, host]), port_id: host.into() };

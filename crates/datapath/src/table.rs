@@ -9,7 +9,7 @@ use agent_common::endpoint::{Endpoint, EndpointKey, FdbKey};
 use agent_common::flood::{FloodKey, FloodPorts};
 use agent_common::network::Network;
 use agent_common::port::{Port, PortAddressKey};
-use agent_common::seal::{SealedEndpoint, SealedNetwork, SealedPort, Stored};
+use agent_common::seal::{SealedEndpoint, SealedNetwork, SealedPort, SealedWire, Stored};
 use agent_common::uplink::Uplink;
 use agent_common::vtep::{FloodVteps, NOBODY, Vtep};
 use agent_common::wire::{NextHop, WireKey};
@@ -225,7 +225,7 @@ pub struct Tables {
     /// The other nodes of a network.
     pub flood_vteps: Table<FloodKey, FloodVteps>,
     /// Networks at uplinks.
-    pub wires: Table<WireKey, u32>,
+    pub wires: Table<WireKey, u32, SealedWire>,
     /// Routers that lead to members on other nodes.
     pub next_hops: Table<EndpointKey, NextHop>,
     /// The other nodes.

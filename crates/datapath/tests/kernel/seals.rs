@@ -6,16 +6,24 @@
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agent_common::addr::Ip16;
-use agent_common::cases::{self, BLUE_A, BLUE_B, BLUE_C, Case, GREEN_B, Pod, RED_A, World, build};
+use agent_common::addr::{Ip16, MacAddr};
+use agent_common::cases::{
+    self, BLUE_A, BLUE_B, BLUE_C, Case, GREEN_B, Pod, RED_A, TEAL_A, World, build,
+};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{EndpointKey, FdbKey};
 use agent_common::policy::Decision;
-use agent_common::seal::{SealedPort, Stored as _};
-use datapath::Datapath;
+use agent_common::seal::{SealedPort, SealedWire, Stored as _};
+use agent_common::uplink::{UPLINK_WIRES, Uplink};
+use agent_common::wire::WireKey;
+use datapath::{Datapath, Trial};
 
-use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, case, fill, run, run_meanwhile, scene};
+use super::scratch::{
+    LOOPBACK, OK, REDIRECT, SHOT, Scratch, case, fill, run, run_meanwhile, scene,
+};
 
+/// `TC_ACT_UNSPEC` of `linux/pkt_cls.h`: the node's own.
+const LEFT: u32 = u32::MAX;
 /// How often a frame is run in a row.
 const ROUNDS: usize = 20;
 
@@ -91,6 +99,46 @@ fn a_network_with_the_words_of_another_one_has_no_uplink() {
     let other = others.next_back().expect("another network");
     let keys = [wired.sender.network, other].map(u32::to_ne_bytes);
     dropped_with::<4, 5>("NETWORKS", keys, &wired, DropReason::NoUplink);
+}
+
+#[test]
+fn a_vlan_with_the_words_of_another_one_is_not_that_ones_network() {
+    scene(|scratch| {
+        let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        let (here, there) = (WireKey::segment(LOOPBACK, 0), WireKey::segment(LOOPBACK, 7));
+        let mut world = World::new();
+        world.wires.insert(here, RED_A.network);
+        world.wires.insert(there, TEAL_A.network);
+        fill(&mut datapath, &world);
+        let uplink = Uplink {
+            flags: UPLINK_WIRES,
+            ..Uplink::NOTHING
+        };
+        let uplinks = &mut datapath.tables().uplinks;
+        uplinks.insert(LOOPBACK, uplink).expect("room");
+        let host = MacAddr([2, 0, 0, 0, 0x99, 1]);
+        let frame = build::ethernet(TEAL_A.mac, host, 0x0800, &[0; 46]);
+        let verdict = || {
+            let trial = Trial {
+                frame: &frame,
+                repeat: 1,
+            };
+            datapath
+                .try_uplink(&trial)
+                .expect("a frame that runs")
+                .verdict
+        };
+        assert_eq!(verdict(), LEFT);
+        let mut wires = scratch.map::<24, 2>("WIRES");
+        let foreign: [u8; 24] = zerocopy::transmute!(there);
+        let foreign = wires.get(&foreign, 0).expect("an entry");
+        let own: [u8; 24] = zerocopy::transmute!(here);
+        wires.insert(own, foreign, 0).expect("room");
+        assert_eq!(verdict(), LEFT);
+        let given = SealedWire::store(&here, TEAL_A.network);
+        wires.insert(own, given, 0).expect("room");
+        assert_eq!(verdict(), REDIRECT);
+    });
 }
 
 /// Each entry has the memory that the one before it had a moment ago.
