@@ -13,8 +13,9 @@ use crate::port::Port;
 
 /// Reports whether a frame passes as the one before, without being judged.
 ///
-/// True for a frame of the same connection, in the same tick of the kernel's timer, by the same sets of its ends, that has
-/// nothing to tell its entry. All other frames are for [`depart`](super::depart), which would let this one pass, too.
+/// True for a frame of the same connection, in the same tick of the kernel's timer, by the same sets of its ends, that does
+/// not open it. What it tells the entry of its connection is written there. All other frames are for
+/// [`depart`](super::depart), which would let this one pass, too.
 #[inline(always)]
 pub fn repeats<F: Frame + ?Sized, T: GuardTables>(
     frame: &F,
@@ -41,6 +42,9 @@ pub fn repeats<F: Frame + ?Sized, T: GuardTables>(
     if passage.tuple.read(frame, scratch).is_err() {
         return false;
     }
+    if passage.tuple.is_opening() {
+        return false;
+    }
     // What costs a look-up is asked last.
     let from_high = passage.tuple.is_from_high();
     if !passage.key.is_of(port.network, &passage.tuple, from_high) {
@@ -52,7 +56,18 @@ pub fn repeats<F: Frame + ?Sized, T: GuardTables>(
     let last = &passage.last;
     let by = stamps(sender, receiver, last.is_onward(from_high));
     // The switch is shown each packet.
-    (sender.flags | receiver.flags) & GUARD_SWITCHED == 0
-        && last.repeats(&passage.tuple, from_high, by, tables.now())
-        && (sender.egress == 0 || !is_stray(port, act, scratch, tables))
+    if (sender.flags | receiver.flags) & GUARD_SWITCHED != 0
+        || !last.is_as_before(by, tables.now())
+        || sender.egress != 0 && is_stray(port, act, scratch, tables)
+    {
+        return false;
+    }
+    if last.has_news(&passage.tuple, from_high) {
+        let flags = last.after(&passage.tuple, from_high);
+        if !tables.tell(&passage.key, last.news(&passage.tuple, from_high)) {
+            return false;
+        }
+        passage.last.flags = flags;
+    }
+    true
 }

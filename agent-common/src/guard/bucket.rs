@@ -7,8 +7,8 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::flow::{
-    FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_FLAGS, FLOW_RESET, FLOW_TCP,
-    FlowKey, FlowWords,
+    FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_FLAGS, FLOW_HIGH_OPENED,
+    FLOW_RESET, FLOW_TCP, FlowKey, FlowWords,
 };
 use super::switched::Secret;
 use crate::map::{FLOW_BUCKETS, MAX_FLOWS};
@@ -124,6 +124,18 @@ impl FlowPlace {
     #[inline(always)]
     pub const fn is_of(self, state: u64) -> bool {
         (state ^ self.tag()) >> TAG == 0
+    }
+
+    /// The state of an entry of its key after a packet that tells it these flags.
+    ///
+    /// 0 for that of another key, for one that the other end has opened since, and for one that is denied.
+    #[inline(always)]
+    pub const fn told(self, state: u64, flags: u32) -> u64 {
+        let had = (state >> FLAGS) as u32;
+        if !self.is_of(state) || had & FLOW_DENIED | (had ^ flags) & FLOW_HIGH_OPENED != 0 {
+            return 0;
+        }
+        state | ((flags & FLOW_FLAGS) as u64) << FLAGS
     }
 
     /// 1 for a state with the tag of its key, else 0.

@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::tuple::{FIN, RST, SYN, Tuple};
+use super::tuple::{FIN, RST, Tuple};
 use crate::addr::Ip16;
 use crate::packet::{IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP};
 
@@ -234,24 +234,31 @@ impl FlowWords {
         (self.flags & FLOW_HIGH_OPENED != 0) == from_high
     }
 
-    /// Reports whether the entry of a packet lets another one pass as it is.
+    /// Reports whether what the packet before has left lets another one of its connection pass.
     ///
-    /// Stamps are those of the sets that judge the packet, by this entry's direction. What opens or ends a connection
-    /// of TCP is the entry's to know, whatever was known of it before.
+    /// Stamps are those of the sets that judge the packet, by this entry's direction.
     #[inline(always)]
-    pub(super) const fn repeats(
-        &self,
-        tuple: &Tuple,
-        from_high: bool,
-        by: (u32, u32),
-        now: u32,
-    ) -> bool {
+    pub(super) const fn is_as_before(&self, by: (u32, u32), now: u32) -> bool {
         // That of no connection has no time.
-        self.seen != 0
-            && self.seen == now
-            && self.is_by(by)
-            && tuple.tcp & (SYN | FIN | RST) == 0
-            && self.after(tuple, from_high) == self.flags
+        self.seen != 0 && self.seen == now && self.is_by(by)
+    }
+
+    /// Reports whether a packet has something to tell the entry of its connection.
+    ///
+    /// What opens or ends a connection of TCP is the entry's to know, whatever was known of it before.
+    #[inline(always)]
+    pub(super) const fn has_news(&self, tuple: &Tuple, from_high: bool) -> bool {
+        tuple.is_marked() || self.after(tuple, from_high) != self.flags
+    }
+
+    /// Returns the flags that a packet tells the entry of its connection, with that of its direction.
+    #[inline(always)]
+    pub(super) const fn news(&self, tuple: &Tuple, from_high: bool) -> u32 {
+        let opened = Self {
+            flags: self.flags & FLOW_HIGH_OPENED,
+            ..Self::NONE
+        };
+        opened.after(tuple, from_high)
     }
 
     /// Reports whether sets with these stamps, the opener's first, have let it pass.

@@ -56,6 +56,10 @@ pub struct Passage {
     ///
     /// Without a time if there is none.
     pub words: FlowWords,
+    /// What policies let pass when this engine last looked one up.
+    ///
+    /// It stays from packet to packet, until the kernel's timer ticks: a client opens many connections to one server.
+    pub allowed: Allowed,
     /// `FLOW_NODE` for a connection that the node itself has opened, else 0.
     pub by_node: u32,
     /// Bucket that a new connection is paid from.
@@ -109,6 +113,7 @@ impl Passage {
         key: FlowKey::EMPTY,
         last: FlowWords::NONE,
         words: FlowWords::NONE,
+        allowed: Allowed::NOTHING,
         by_node: 0,
         budget: 0,
         routed: 0,
@@ -117,8 +122,8 @@ impl Passage {
 
     /// Notes the kernel's count of timer ticks; true when it is another one.
     ///
-    /// Then the clock is to be read again, and nothing is remembered of the packet before: other CPUs and the agent may
-    /// have changed its connection.
+    /// Then the clock is to be read again, and nothing is remembered of the packets before: other CPUs and the agent may
+    /// have changed their connections, and what an address is to policies.
     #[inline(always)]
     pub const fn has_ticked(&mut self, jiffies: u64) -> bool {
         if self.clock.jiffies == jiffies {
@@ -126,6 +131,7 @@ impl Passage {
         }
         self.clock.jiffies = jiffies;
         self.last.seen = 0;
+        self.allowed.network = 0;
         true
     }
 
@@ -160,6 +166,64 @@ impl Passage {
         if self.receiver.is_brief() {
             self.receiver = tables.sets(self.receiver_id);
         }
+    }
+}
+
+/// Traffic that the sets of both ends let pass.
+///
+/// It is allowed as long as they have the same stamps, whatever port it comes from, and for one tick of the kernel's timer:
+/// an address that becomes a member's is something else to sets of the same stamp.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowed {
+    /// Network.
+    pub network: u32,
+    /// Stamp of the opener's set; 0 for none.
+    pub egress: u32,
+    /// Stamp of the other end's set; 0 for none.
+    pub ingress: u32,
+    /// Port of the other end.
+    pub port: u16,
+    /// IP protocol.
+    pub protocol: u16,
+    /// Address of the opener.
+    pub opener: Ip16,
+    /// Address of the other end.
+    pub other: Ip16,
+}
+
+impl Allowed {
+    /// Of no network: 0 is none.
+    pub const NOTHING: Self = Self {
+        network: 0,
+        egress: 0,
+        ingress: 0,
+        port: 0,
+        protocol: 0,
+        opener: Ip16::NONE,
+        other: Ip16::NONE,
+    };
+
+    /// Reports whether it is what the sender of a packet asks for, by sets with these stamps.
+    #[inline(always)]
+    pub(super) fn is_for(&self, network: u32, tuple: &Tuple, by: (u32, u32)) -> bool {
+        self.network == network
+            && (self.egress, self.ingress) == by
+            && self.port == tuple.destination_port
+            && self.protocol == tuple.protocol as u16
+            && self.other.same(&tuple.destination)
+            && self.opener.same(&tuple.source)
+    }
+
+    /// Notes what the sender of a packet asks for.
+    #[inline(always)]
+    pub(super) fn keep(&mut self, network: u32, tuple: &Tuple, (egress, ingress): (u32, u32)) {
+        self.network = network;
+        (self.egress, self.ingress) = (egress, ingress);
+        self.port = tuple.destination_port;
+        self.protocol = tuple.protocol as u16;
+        self.opener.set(&tuple.source);
+        self.other.set(&tuple.destination);
     }
 }
 
@@ -262,7 +326,7 @@ fn follow<T: GuardTables>(
             &passage.receiver,
             last.is_onward(from_high),
         );
-        if last.repeats(&passage.tuple, from_high, by, now) {
+        if last.is_as_before(by, now) && !last.has_news(&passage.tuple, from_high) {
             passage.words = last;
             return Ok(());
         }
@@ -287,7 +351,6 @@ fn follow<T: GuardTables>(
             return Ok(());
         }
     }
-    passage.complete(tables);
     // The middle of a connection may be of one that was there before the port's first policy.
     let flags = passage.sender.flags | passage.receiver.flags;
     let adopts = flags & GUARD_ADOPT != 0 && is_tcp && !is_opening && !is_found && !alone;
@@ -309,9 +372,14 @@ fn follow<T: GuardTables>(
     } else {
         FLOW_NODE
     };
+    let asked = stamps(&passage.sender, &passage.receiver, true);
+    let is_allowed = onward && passage.allowed.is_for(network, &passage.tuple, asked);
+    if !is_allowed {
+        passage.complete(tables);
+    }
     // One place for both: the code is large.
     for attempt in 0..2 {
-        if passage.by_node != 0 {
+        if is_allowed || passage.by_node != 0 {
             break;
         }
         if attempt == 1 {
@@ -328,6 +396,9 @@ fn follow<T: GuardTables>(
         }
     }
     let by = stamps(&passage.sender, &passage.receiver, onward);
+    if !is_allowed && judged.is_ok() && onward && passage.by_node == 0 {
+        passage.allowed.keep(network, &passage.tuple, by);
+    }
     if is_found {
         let flags = passage.words.after(&passage.tuple, from_high);
         // One look at the verdict: of a second one the compiler makes a read of what a verifier has not seen written.

@@ -68,7 +68,7 @@ pub trait GuardTables: Tables {
     fn row(&self, generation: u32, set: u32, atom: u32) -> Option<u32>;
     /// A word of a row; 0 of one that is not there.
     fn word(&self, generation: u32, row: u32, word: u32) -> u32;
-    /// Finds the place of a connection, which the other three are about.
+    /// Finds the place of a connection, which the other four are about.
     fn seek(&self, key: &FlowKey);
     /// Reads the entry of the connection that was sought; false when there is none.
     fn flow(&self, key: &FlowKey, words: &mut FlowWords) -> bool;
@@ -77,6 +77,10 @@ pub trait GuardTables: Tables {
     /// `was`: its words so far. `is`: those with the packet.
     /// An entry that is another connection's by then stays as it is.
     fn note(&self, was: &FlowWords, is: &FlowWords);
+    /// Adds flags to the entry of the connection that was noted or opened last.
+    ///
+    /// False when the entry is another one's by then, or denied, or not of the direction that the flags say.
+    fn tell(&self, key: &FlowKey, flags: u32) -> bool;
     /// Keeps the connection that was sought as a new one.
     ///
     /// It takes the place of an entry that is there.

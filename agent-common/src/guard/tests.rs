@@ -12,6 +12,7 @@ use crate::policy::{self, Act, Scratch, Tables};
 use crate::port::{PORT_L3, Port};
 
 mod again;
+mod allowed;
 mod bucket;
 mod flows;
 mod groups;
@@ -59,6 +60,10 @@ struct World {
     passage: Cell<Passage>,
     /// Look-ups of connections.
     looked: Cell<usize>,
+    /// What A is to policies.
+    atom_of_a: Cell<u32>,
+    /// Look-ups of rows of sets.
+    rows: Cell<usize>,
     /// There is no room for another connection.
     full: Cell<bool>,
     /// Ticks of the kernel's timer.
@@ -80,6 +85,8 @@ impl World {
             budget: Cell::new(100),
             passage: Cell::new(Passage::EMPTY),
             looked: Cell::new(0),
+            atom_of_a: Cell::new(ATOM_A),
+            rows: Cell::new(0),
             full: Cell::new(false),
             jiffies: Cell::new(1),
             repeated: Cell::new(false),
@@ -115,13 +122,19 @@ impl World {
         let mut passage = self.passage(port(from));
         let act = Act::Route;
         let mut first = passage;
+        let before = self.flows.borrow().clone();
         let again = repeats(frame, &port(from), act, &scratch, self, &mut first);
-        let before = self.connections();
+        let told = self.flows.replace(before.clone());
         let result = depart(frame, act, &scratch, self, &mut passage);
         if again {
-            // The program that judges would do nothing else.
+            // The program that judges would do nothing else, and leave the same to the next packet.
             assert_eq!(result, Ok(()));
-            assert!(self.opened.borrow().is_empty() && self.connections() == before);
+            assert!(self.opened.borrow().is_empty() && *self.flows.borrow() == told);
+            // But for what another processor has told the entry.
+            first.last.flags |= passage.last.flags;
+            assert_eq!((first.key, first.last), (passage.key, passage.last));
+        } else {
+            assert_eq!(told, before);
         }
         self.repeated.set(again);
         self.settle(passage);
@@ -180,9 +193,13 @@ impl World {
 
     /// Has another processor's passage.
     fn on_cpu<T>(&mut self, passage: &mut Passage, work: impl FnOnce(&mut Self) -> T) -> T {
-        let here = self.passage.replace(*passage);
+        let here = (self.passage.replace(*passage), self.sought.get());
+        // What is not forgotten was sought there.
+        self.sought
+            .set((passage.last.seen != 0).then_some(passage.key));
         let done = work(self);
-        *passage = self.passage.replace(here);
+        *passage = self.passage.replace(here.0);
+        self.sought.set(here.1);
         done
     }
 
@@ -263,7 +280,7 @@ impl GuardTables for World {
     fn atom_of_member(&self, generation: u32, ip: &Ip16) -> Option<u32> {
         assert_eq!(generation, GENERATION);
         match ip.v4() {
-            Some(A) => Some(ATOM_A),
+            Some(A) => Some(self.atom_of_a.get()),
             Some(B) => Some(ATOM_B),
             _ => None,
         }
@@ -289,6 +306,7 @@ impl GuardTables for World {
 
     fn row(&self, generation: u32, set: u32, atom: u32) -> Option<u32> {
         assert_eq!(generation, GENERATION);
+        self.rows.set(self.rows.get() + 1);
         match (set, atom) {
             (WEB, ATOM_A | ATOM_B) => Some(1),
             (WEB, UNKNOWN_ATOM | OTHERS) | (NOTHING, UNKNOWN_ATOM | OTHERS) => Some(0),
@@ -325,6 +343,21 @@ impl GuardTables for World {
         let key = self.sought.get().expect("a connection was sought");
         let before = self.flows.borrow_mut().insert(key, *is);
         assert_eq!(before, Some(*was));
+    }
+
+    fn tell(&self, key: &FlowKey, flags: u32) -> bool {
+        // Programs find the entry by what was sought, not by the key.
+        assert_eq!(self.sought.get(), Some(*key));
+        let mut flows = self.flows.borrow_mut();
+        let opened = self.opened.borrow();
+        let Some(words) = flows.get_mut(key).filter(|_| opened.is_empty()) else {
+            return false;
+        };
+        if words.flags & FLOW_DENIED | (words.flags ^ flags) & FLOW_HIGH_OPENED != 0 {
+            return false;
+        }
+        words.flags |= flags;
+        true
     }
 
     fn open(&self, key: &FlowKey, words: &FlowWords) -> bool {

@@ -118,6 +118,12 @@ impl Tuple {
         self.protocol == IPPROTO_TCP && self.tcp & (SYN | ACK) == SYN
     }
 
+    /// Reports whether it opens or ends a connection of TCP, or answers what opens one.
+    #[inline(always)]
+    pub(super) const fn is_marked(&self) -> bool {
+        self.tcp & (SYN | FIN | RST) != 0
+    }
+
     /// Reads the ports of a whole packet or of a first fragment.
     ///
     /// # Errors

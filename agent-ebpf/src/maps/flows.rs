@@ -142,16 +142,41 @@ pub(super) fn note(was: &FlowWords, is: &FlowWords) {
     }
 }
 
-/// Writes the entry of the connection that was sought.
+/// Adds flags to the entry that was noted or opened last; false when it is none that they can be added to.
+///
+/// Another CPU may have changed it since, so it is read once more.
 #[inline(always)]
-pub(super) fn open(key: &FlowKey, words: &FlowWords) -> bool {
-    let Some(&mut Sought { place, .. }) = sought() else {
+pub(super) fn tell(flags: u32) -> bool {
+    let Some(&mut Sought { place, way }) = sought() else {
         return false;
     };
     let Some(bucket) = FLOWS.get_ptr_mut(place.bucket()) else {
         return false;
     };
+    let at = At::of(bucket, way);
+    // SAFETY: as in `note`.
+    unsafe {
+        let state = at.state.read_volatile();
+        let told = place.told(state, flags);
+        if told != 0 && told != state {
+            at.state.write_volatile(told);
+        }
+        told != 0
+    }
+}
+
+/// Writes the entry of the connection that was sought.
+#[inline(always)]
+pub(super) fn open(key: &FlowKey, words: &FlowWords) -> bool {
+    let Some(sought) = sought() else {
+        return false;
+    };
+    let place = sought.place;
+    let Some(bucket) = FLOWS.get_ptr_mut(place.bucket()) else {
+        return false;
+    };
     let way = place.room(words.seen, hidden(0).into(), |way| state(bucket, way));
+    sought.way = way;
     let at = At::of(bucket, way);
     // SAFETY: as in `note`. It is nobody's while its words change.
     unsafe {

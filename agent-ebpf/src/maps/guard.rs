@@ -213,6 +213,11 @@ impl GuardTables for GuardedTables {
     }
 
     #[inline(always)]
+    fn tell(&self, _: &FlowKey, flags: u32) -> bool {
+        flows::tell(flags)
+    }
+
+    #[inline(always)]
     fn open(&self, key: &FlowKey, words: &FlowWords) -> bool {
         flows::open(key, words)
     }

@@ -145,6 +145,10 @@ impl GuardTables for LiveGuards<'_> {
 
     fn note(&self, _: &FlowWords, _: &FlowWords) {}
 
+    fn tell(&self, _: &FlowKey, _: u32) -> bool {
+        false
+    }
+
     fn open(&self, _: &FlowKey, _: &FlowWords) -> bool {
         true
     }

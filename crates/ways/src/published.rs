@@ -249,6 +249,11 @@ impl<T: Tables> GuardTables for Looked<'_, '_, T> {
     }
 
     #[inline(always)]
+    fn tell(&self, _: &FlowKey, _: u32) -> bool {
+        self.lack(false)
+    }
+
+    #[inline(always)]
     fn open(&self, _: &FlowKey, _: &FlowWords) -> bool {
         self.lack(false)
     }

@@ -8,7 +8,9 @@ fn world() -> World {
     World::new().with(A, ALL, NOTHING).with(B, ALL, WEB)
 }
 
-/// Sends, and returns the verdict and how often connections were looked up.
+/// Sends, and returns the verdict and how often the program that judges looked a connection up.
+///
+/// Not once where the first program lets the frame pass.
 fn looked_up(
     world: &mut World,
     from: [u8; 4],
@@ -18,9 +20,19 @@ fn looked_up(
     let before = world.looked.get();
     let verdict = world.send(from, to, frame);
     let looked = world.looked.get() - before;
-    let is_new = looked > 0 || verdict.is_err();
-    assert_eq!(world.repeated.get(), !is_new, "as the first program says");
+    if world.repeated.get() {
+        return (verdict, 0);
+    }
+    assert!(looked > 0 || verdict.is_err(), "it was to be judged");
     (verdict, looked)
+}
+
+/// Flags of the only connection.
+fn flags(world: &World) -> u32 {
+    let [(_, words)] = world.connections()[..] else {
+        panic!("one connection");
+    };
+    words.flags
 }
 
 fn segment(flags: u8) -> Vec<u8> {
@@ -34,7 +46,8 @@ fn it_is_looked_up_once_in_a_tick_of_the_kernels_timer() {
     assert_eq!(looked_up(&mut world, A, B, &there), (Ok(()), 1));
     assert_eq!(looked_up(&mut world, A, B, &there), (Ok(()), 0));
     // The first answer is noted in the entry, the next ones have nothing to note.
-    assert_eq!(looked_up(&mut world, B, A, &back), (Ok(()), 1));
+    assert_eq!(looked_up(&mut world, B, A, &back), (Ok(()), 0));
+    assert_eq!(flags(&world) & FLOW_ANSWERED, FLOW_ANSWERED);
     assert_eq!(looked_up(&mut world, B, A, &back), (Ok(()), 0));
     assert_eq!(looked_up(&mut world, A, B, &there), (Ok(()), 0));
     // Another one comes between.
@@ -78,22 +91,58 @@ fn it_is_opened_again_by_a_segment_that_opens() {
     assert_eq!(world.send(A, B, &segment(SYN)), Ok(()));
     assert!(!world.repeated.get());
     assert_eq!(world.budget.get(), paid - 1);
-    let [(_, words)] = world.connections()[..] else {
-        panic!("one connection");
-    };
-    assert_eq!(words.flags & FLOW_ANSWERED, 0);
+    assert_eq!(flags(&world) & FLOW_ANSWERED, 0);
 }
 
 #[test]
 fn it_is_ended_in_its_entry_by_each_segment_that_ends() {
-    for flags in [FIN_ACK, RST] {
+    for (ends, told) in [(FIN_ACK, FLOW_FIN_LOW), (RST, FLOW_RESET)] {
         let mut world = world();
         assert_eq!(world.send(A, B, &segment(SYN)), Ok(()));
-        assert_eq!(world.send(B, A, &tcp(SERVER, CLIENT, SYN_ACK)), Ok(()));
+        let answer = tcp(SERVER, CLIENT, SYN_ACK);
+        assert_eq!(looked_up(&mut world, B, A, &answer), (Ok(()), 0));
         assert_eq!(looked_up(&mut world, A, B, &segment(ACK)), (Ok(()), 0));
-        assert_eq!(looked_up(&mut world, A, B, &segment(flags)), (Ok(()), 1));
-        assert_eq!(looked_up(&mut world, A, B, &segment(flags)), (Ok(()), 1));
+        let before = flags(&world);
+        assert_eq!(looked_up(&mut world, A, B, &segment(ends)), (Ok(()), 0));
+        assert_eq!(flags(&world), before | told);
     }
+}
+
+/// The processor of the one end does not know what the other one has told the entry.
+#[test]
+fn it_is_ended_by_both_ends_on_two_processors() {
+    let mut world = world();
+    let mut other = Passage::EMPTY;
+    assert_eq!(world.send(A, B, &segment(SYN)), Ok(()));
+    let (answer, end) = (tcp(SERVER, CLIENT, SYN_ACK), tcp(SERVER, CLIENT, FIN_ACK));
+    let answered = world.on_cpu(&mut other, |world| world.send(B, A, &answer));
+    assert_eq!(answered, Ok(()));
+    assert_eq!(looked_up(&mut world, A, B, &segment(FIN_ACK)), (Ok(()), 0));
+    let ended = world.on_cpu(&mut other, |world| looked_up(world, B, A, &end));
+    assert_eq!(ended, (Ok(()), 0));
+    let both = FLOW_FIN_LOW | FLOW_FIN_HIGH | FLOW_ANSWERED;
+    assert_eq!(flags(&world) & both, both);
+}
+
+/// Its entry is denied, of another opener, or gone.
+#[test]
+fn it_is_judged_where_its_entry_has_changed() {
+    for change in [
+        |words: &mut FlowWords| words.flags |= FLOW_DENIED,
+        |words: &mut FlowWords| words.flags ^= FLOW_HIGH_OPENED,
+    ] {
+        let mut world = world();
+        let answer = tcp(SERVER, CLIENT, SYN_ACK);
+        assert_eq!(world.send(A, B, &segment(SYN)), Ok(()));
+        world.flows.borrow_mut().values_mut().for_each(change);
+        let _ = world.send(B, A, &answer);
+        assert!(!world.repeated.get());
+    }
+    let mut world = world();
+    assert_eq!(world.send(A, B, &segment(SYN)), Ok(()));
+    world.flows.borrow_mut().clear();
+    let _ = world.send(B, A, &tcp(SERVER, CLIENT, SYN_ACK));
+    assert!(!world.repeated.get());
 }
 
 /// The client's packets come on one processor, the server's on another.

@@ -2,8 +2,8 @@
 
 use super::super::bucket::WAYS;
 use super::super::{
-    FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_RESET, FLOW_TCP, FlowKey,
-    FlowPlace, FlowWords, Secret,
+    FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_HIGH_OPENED, FLOW_RESET,
+    FLOW_TCP, FlowKey, FlowPlace, FlowWords, Secret,
 };
 use crate::addr::Ip16;
 
@@ -219,4 +219,20 @@ fn keys_that_differ_alike_do_not_share_buckets_alike() {
     differences.sort_unstable();
     differences.dedup();
     assert!(differences.len() > 900, "{}", differences.len());
+}
+
+#[test]
+fn an_entry_takes_flags_of_its_own_connection_alone() {
+    let place = place_of(1);
+    let state = place.state(&words(0, FLOW_TCP));
+    let told = place.told(state, FLOW_ANSWERED | FLOW_FIN_LOW);
+    assert_eq!(
+        told,
+        place.state(&words(0, FLOW_TCP | FLOW_ANSWERED | FLOW_FIN_LOW))
+    );
+    assert_eq!(place_of(2).told(state, FLOW_FIN_LOW), 0, "another one");
+    assert_eq!(place.told(0, FLOW_FIN_LOW), 0, "a free one");
+    let denied = place.state(&words(0, FLOW_TCP | FLOW_DENIED));
+    assert_eq!(place.told(denied, FLOW_ANSWERED), 0, "a denied one");
+    assert_eq!(place.told(state, FLOW_HIGH_OPENED), 0, "of another opener");
 }

@@ -18,9 +18,7 @@ use agent_common::uplink::{UPLINK_WIRES, Uplink};
 use agent_common::wire::WireKey;
 use datapath::{Datapath, Trial};
 
-use super::scratch::{
-    LOOPBACK, OK, REDIRECT, SHOT, Scratch, case, fill, run, run_meanwhile, scene,
-};
+use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, case, fill, run, run_meanwhile, scene};
 
 /// `TC_ACT_UNSPEC` of `linux/pkt_cls.h`: the node's own.
 const LEFT: u32 = u32::MAX;
