@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every check and test, cheapest first, with one summary line.
 
+mod disk;
 mod report;
 mod skips;
 mod summary;
@@ -166,6 +167,9 @@ pub(crate) fn run(options: &Options) -> crate::Done {
     let started = Instant::now();
     let kernels = vm::kernels(&options.kernels)?;
     let recorder = options.recorder()?;
+    if options.tier == Tier::All {
+        disk::check()?;
+    }
     let mut report = Report::new()?;
     let check_ins = conformance::directory();
     fs::create_dir_all(&check_ins).with_context(|| format!("making {}", check_ins.display()))?;
