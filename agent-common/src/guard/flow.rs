@@ -234,9 +234,9 @@ impl FlowWords {
         (self.flags & FLOW_HIGH_OPENED != 0) == from_high
     }
 
-    /// Reports whether what the packet before has left lets another one of its connection pass.
+    /// Reports whether another packet passes as the one that left these words.
     ///
-    /// Stamps are those of the sets that judge the packet, by this entry's direction.
+    /// It is of the same connection. Stamps are those of the sets that judge the packet, by this entry's direction.
     #[inline(always)]
     pub(super) const fn is_as_before(&self, by: (u32, u32), now: u32) -> bool {
         // That of no connection has no time.
@@ -251,7 +251,7 @@ impl FlowWords {
         tuple.is_marked() || self.after(tuple, from_high) != self.flags
     }
 
-    /// Returns the flags that a packet tells the entry of its connection, with that of its direction.
+    /// Returns the flags that a packet tells its entry, with that of the opener.
     #[inline(always)]
     pub(super) const fn news(&self, tuple: &Tuple, from_high: bool) -> u32 {
         let opened = Self {

@@ -56,7 +56,7 @@ pub struct Passage {
     ///
     /// Without a time if there is none.
     pub words: FlowWords,
-    /// What policies let pass when this engine last looked one up.
+    /// The traffic that policies let pass when this engine last asked them.
     ///
     /// It stays from packet to packet, until the kernel's timer ticks: a client opens many connections to one server.
     pub allowed: Allowed,
@@ -204,7 +204,7 @@ impl Allowed {
         other: Ip16::NONE,
     };
 
-    /// Reports whether it is what the sender of a packet asks for, by sets with these stamps.
+    /// Reports whether a packet asks for it, by sets with these stamps.
     #[inline(always)]
     pub(super) fn is_for(&self, network: u32, tuple: &Tuple, by: (u32, u32)) -> bool {
         self.network == network

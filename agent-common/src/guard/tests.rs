@@ -60,7 +60,7 @@ struct World {
     passage: Cell<Passage>,
     /// Look-ups of connections.
     looked: Cell<usize>,
-    /// What A is to policies.
+    /// The atom of A.
     atom_of_a: Cell<u32>,
     /// Look-ups of rows of sets.
     rows: Cell<usize>,

@@ -142,9 +142,9 @@ pub(super) fn note(was: &FlowWords, is: &FlowWords) {
     }
 }
 
-/// Adds flags to the entry that was noted or opened last; false when it is none that they can be added to.
+/// Adds flags to the entry that was noted or opened last.
 ///
-/// Another CPU may have changed it since, so it is read once more.
+/// False when they cannot be added to it. Another CPU may have changed it since, so it is read once more.
 #[inline(always)]
 pub(super) fn tell(flags: u32) -> bool {
     let Some(&mut Sought { place, way }) = sought() else {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// Space that a run of all tiers takes in the target directory of a clean checkout, GiB.
+/// Space that a run of all tiers takes in a clean target directory, GiB.
 ///
 /// Two profiles with all tests are most of it.
 const WHOLE_RUN: u64 = 20;
@@ -42,13 +42,17 @@ pub(super) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Returns the space that a run lacks, GiB, with so many bytes free and so many in the target directory.
+/// Returns the space that a run lacks, GiB.
+///
+/// `free`: bytes that the disk has. `there`: bytes that the target directory has.
 fn lacking(free: u64, there: u64) -> u64 {
     let wanted = (WHOLE_RUN * GIB).saturating_sub(there).max(REST * GIB);
     wanted.saturating_sub(free).div_ceil(GIB)
 }
 
-/// Returns the size of the files under a directory, bytes; what cannot be read has none.
+/// Returns the size of all files under a directory, bytes.
+///
+/// What cannot be read has none.
 fn size(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let sizes = entries.map(|entry| match entry.metadata() {

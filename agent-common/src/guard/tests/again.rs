@@ -8,7 +8,7 @@ fn world() -> World {
     World::new().with(A, ALL, NOTHING).with(B, ALL, WEB)
 }
 
-/// Sends, and returns the verdict and how often the program that judges looked a connection up.
+/// Sends, and returns the verdict and how often a connection was looked up.
 ///
 /// Not once where the first program lets the frame pass.
 fn looked_up(
@@ -108,7 +108,7 @@ fn it_is_ended_in_its_entry_by_each_segment_that_ends() {
     }
 }
 
-/// The processor of the one end does not know what the other one has told the entry.
+/// One processor does not know what the other one has told the entry.
 #[test]
 fn it_is_ended_by_both_ends_on_two_processors() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! What was allowed last.
+//! The traffic that was allowed last.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn it_is_allowed_from_another_port_without_asking_the_sets() {
     assert_eq!(world.connections().len(), 10);
 }
 
-/// The agent does not give a port another stamp when an address becomes that of a member.
+/// An address that becomes a member's changes no stamp of other ports.
 #[test]
 fn sets_are_asked_what_an_address_is_in_the_next_tick() {
     let mut world = World::new().with(B, ALL, WEB);
