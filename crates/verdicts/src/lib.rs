@@ -12,16 +12,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_common::addr::Ip16;
-use agent_common::guard::{Classes, GUARD_ADOPT, GUARD_SWITCHED, Guard, OTHERS, Row, UNKNOWN_ATOM};
+use agent_common::guard::{Classes, GUARD_ADOPT, Guard, OTHERS, Row, UNKNOWN_ATOM};
 use book::Book;
 use datapath::{DatapathError, GuardMaps, SwitchFiles};
 use locks::{Rank, Ranked};
 use telemetry::failpoint::reached;
 
+mod before;
 mod fill;
 mod numbers;
 mod written;
 
+use self::before::Before;
 use self::numbers::Numbers;
 
 /// Time after which no program uses what is out of force.
@@ -447,7 +449,7 @@ impl Inner {
                 egress: written::set_number(sets.egress),
                 ingress: written::set_number(sets.ingress),
                 stamp: old.map_or(0, |old| old.stamp),
-                flags: flags(adopting, local.switched.contains(port)),
+                flags: written::flags(adopting, local.switched.contains(port)),
             };
             if changed || old != Some(guard) {
                 // No two ports have one: by it a flow knows which ports have let it pass.
@@ -489,9 +491,17 @@ impl Inner {
         };
         let generation = network.generation;
         let content = Arc::make_mut(&mut network.content);
+        let changed = Before::new(content).is_changed_by(atoms);
         for (ip, atom) in atoms {
             written::add_atom(&mut self.maps, generation, *ip, *atom)?;
             content.atoms.insert(*ip, *atom);
+        }
+        if changed {
+            // Connections with the addresses are judged again.
+            for (other, guard) in &mut network.ports {
+                guard.stamp = numbers.stamp();
+                self.maps.guards.insert(u32::from(*other), *guard)?;
+            }
         }
         if sets == PortSets::default() {
             // Its number may be that of a port which had some.
@@ -504,7 +514,7 @@ impl Inner {
             egress: written::set_number(sets.egress),
             ingress: written::set_number(sets.ingress),
             stamp: numbers.stamp(),
-            flags: flags(false, switched),
+            flags: written::flags(false, switched),
         };
         self.maps.guards.insert(u32::from(port), guard)?;
         content.ports.insert(port, sets);
@@ -573,17 +583,6 @@ impl Inner {
         numbers::sweep(&mut self.maps, used.chain(retired).collect())?;
         self.maps.guards.sweep()
     }
-}
-
-const fn flags(adopting: bool, switched: bool) -> u32 {
-    let mut flags = 0;
-    if adopting {
-        flags |= GUARD_ADOPT;
-    }
-    if switched {
-        flags |= GUARD_SWITCHED;
-    }
-    flags
 }
 
 fn closed(wanted: &Guarded) -> BTreeSet<u16> {

@@ -23,6 +23,31 @@ const GAP: u32 = 1024;
 /// One that is further ahead was written by two processors at once, each its half.
 const AHEAD: u32 = 1 << 24;
 
+/// The largest stamp that ports and connections have.
+#[derive(Debug)]
+struct Stamps {
+    largest: Option<u32>,
+    /// That of a connection is not larger; never that of a denial.
+    most: u32,
+}
+
+impl Stamps {
+    /// With the largest one that a port has.
+    fn new(of_ports: Option<u32>) -> Self {
+        let most = of_ports.map_or(DENIED, |stamp| stamp.saturating_add(AHEAD));
+        Self {
+            largest: of_ports,
+            most: most.min(DENIED - 1),
+        }
+    }
+
+    /// Takes those of a connection.
+    fn see(&mut self, stamps: [u32; 2]) {
+        let stamps = stamps.into_iter().filter(|it| *it <= self.most);
+        self.largest = self.largest.max(stamps.max());
+    }
+}
+
 impl Numbers {
     /// Finds those behind all that are in the maps.
     ///
@@ -32,20 +57,16 @@ impl Numbers {
         let guards = maps.guards.dump()?;
         let after = |largest: Option<u32>| largest.map_or(1, |it| it.saturating_add(1));
         let generations = guards.values().map(|guard| guard.generation);
-        let of_guards = guards.values().map(|guard| guard.stamp).max();
-        // Never that of a denial.
-        let most = of_guards.map_or(DENIED, |stamp| stamp.saturating_add(AHEAD));
-        let most = most.min(DENIED - 1);
-        let (mut stamp, now) = (of_guards, now());
+        let mut stamps = Stamps::new(guards.values().map(|guard| guard.stamp).max());
+        let now = now();
         maps.connections.each(|key, flow| {
             if flow.is_alive(key.protocol, now) {
-                let stamps = [flow.egress, flow.ingress].into_iter();
-                stamp = stamp.max(stamps.filter(|it| *it <= most).max());
+                stamps.see([flow.egress, flow.ingress]);
             }
         })?;
         Ok(Self {
             generation: after(generations.chain(all(maps)?).max()),
-            stamp: after(stamp).saturating_add(GAP),
+            stamp: after(stamps.largest).saturating_add(GAP),
         })
     }
 
@@ -105,4 +126,33 @@ pub(super) fn remove(
         maps.blocks.remove(key)?;
     }
     maps.classes.remove_where(|generation| is_one(*generation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn largest(of_ports: Option<u32>, connections: &[[u32; 2]]) -> Option<u32> {
+        let mut stamps = Stamps::new(of_ports);
+        connections.iter().for_each(|it| stamps.see(*it));
+        stamps.largest
+    }
+
+    #[test]
+    fn the_largest_stamp_may_be_a_ports_or_a_connections() {
+        assert_eq!(largest(None, &[]), None);
+        assert_eq!(largest(Some(7), &[[3, 0], [0, 5]]), Some(7));
+        // The port that had it is gone.
+        assert_eq!(largest(Some(7), &[[3, 9], [0, 5]]), Some(9));
+        assert_eq!(largest(None, &[[3, 9]]), Some(9));
+    }
+
+    #[test]
+    fn halves_of_two_connections_and_denials_are_no_stamps() {
+        let torn = 7 + AHEAD + 1;
+        assert_eq!(largest(Some(7), &[[torn, 9]]), Some(9));
+        assert_eq!(largest(Some(7), &[[torn - 1, 0]]), Some(torn - 1));
+        assert_eq!(largest(None, &[[DENIED, DENIED]]), None);
+        assert_eq!(largest(Some(DENIED - 1), &[[DENIED, 0]]), Some(DENIED - 1));
+    }
 }

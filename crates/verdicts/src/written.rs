@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agent_common::addr::Ip16;
-use agent_common::guard::{AtomKey, CLASSES, Classes, Guard, ROW_WORDS, Row, RowKey, SetKey};
+use agent_common::guard::{
+    AtomKey, CLASSES, Classes, GUARD_ADOPT, GUARD_SWITCHED, Guard, ROW_WORDS, Row, RowKey, SetKey,
+};
 use datapath::{DatapathError, GuardMaps};
 
+use super::before::Before;
 use super::{Guarded, PortSets, numbers};
 
 /// Reports whether a network's new tables can be written into those in force.
@@ -97,11 +100,13 @@ pub(super) fn update(
             maps.sets.remove(&set_key(generation, place, atom))?;
         }
     }
-    let mut changed = false;
+    let (mut changed, mut before) = (false, Before::new(new));
+    // Without sets nothing was judged.
+    let is_first = old.sets.is_empty();
     for (ip, atom) in &new.atoms {
-        let before = old.atoms.get(ip);
-        if before != Some(atom) {
-            changed |= before.is_some();
+        let known = old.atoms.get(ip);
+        if known != Some(atom) {
+            changed |= known.is_some() || !is_first && before.lets_less_pass(ip, *atom);
             maps.atoms.insert(atom_key(generation, *ip), *atom)?;
         }
     }
@@ -169,6 +174,18 @@ pub(super) fn set_number(place: Option<usize>) -> u32 {
         // One that is not there lets nothing pass.
         Some(place) => u32::try_from(place + 1).unwrap_or(u32::MAX),
     }
+}
+
+/// The `GUARD_*` flags of a port.
+pub(super) const fn flags(adopting: bool, switched: bool) -> u32 {
+    let mut flags = 0;
+    if adopting {
+        flags |= GUARD_ADOPT;
+    }
+    if switched {
+        flags |= GUARD_SWITCHED;
+    }
+    flags
 }
 
 fn set_key(generation: u32, place: usize, atom: u32) -> SetKey {

@@ -156,6 +156,39 @@ fn hosts_outside_are_judged_by_their_address_and_cannot_be_pods() {
     assert_eq!(tap.count(&mark), 0);
 }
 
+/// It was let pass by what a block says of the address, before there was the pod.
+#[test]
+fn a_connection_to_an_address_ends_when_a_pod_that_is_denied_gets_it() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
+    let all = "policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0}}]}]";
+    let deny = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\n\
+                metadata: {name: secrets}\n\
+                spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, \
+                egress: [{name: no, action: Deny, to: [{pods: {namespaceSelector: {}, \
+                podSelector: {matchLabels: {app: secret}}}}]}]}\n";
+    let policies = [policy("web", "web", all), deny.to_owned()];
+    let node = Node::start(setup().file("a.yaml", &policies.join("---\n")));
+    let (_w, web) = app(&node, "web");
+    let to = SocketAddr::new(ip("10.30.0.77"), 80);
+    let here = socket(&web, SocketAddr::new(web.v4().into(), 0));
+    here.send_to(b"is it free?", to).expect("a datagram");
+    let mut conf = conf(&node, NETWORK);
+    conf["labels"] = json!({"app": "secret"});
+    conf["runtimeConfig"] = json!({"ips": ["10.30.0.77/24", "fd30:30::77/64"]});
+    let pod = node.pod("secret");
+    let port = pod.attach_conf(&conf, "net1");
+    let there = socket(&port, to);
+    let before = node.drops().of(NETWORK, EGRESS);
+    wait::until_true("a drop", || {
+        here.send_to(b"question", to).expect("a datagram");
+        node.drops().of(NETWORK, EGRESS) > before
+    });
+    there.set_nonblocking(true).expect("a socket");
+    assert!(there.recv_from(&mut [0; 64]).is_err(), "nothing arrives");
+}
+
 /// The node translates the address: rules are about that of the backend.
 #[test]
 fn a_service_leads_to_a_pod_by_the_rules_of_that_pod() {
