@@ -3,7 +3,7 @@
 //! Connections with it were let pass by what blocks say of the address. Ports get new stamps then, so that these are
 //! judged again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use agent_common::addr::Ip16;
 use agent_common::guard::{ROW_WORDS, UNKNOWN_ATOM};
@@ -14,8 +14,6 @@ use super::{Guarded, SetRows};
 #[derive(Debug)]
 pub(super) struct Before<'a> {
     content: &'a Guarded,
-    /// The lengths of blocks, bits.
-    lengths: BTreeSet<u8>,
     /// Answers, by both atoms: many addresses have the same.
     known: BTreeMap<(u32, u32), bool>,
 }
@@ -25,7 +23,6 @@ impl<'a> Before<'a> {
     pub(super) fn new(content: &'a Guarded) -> Self {
         Self {
             content,
-            lengths: content.blocks.keys().map(|(_, length)| *length).collect(),
             known: BTreeMap::new(),
         }
     }
@@ -56,8 +53,8 @@ impl<'a> Before<'a> {
     /// The atom of an address that is no member's, by the longest block.
     fn atom(&self, ip: &Ip16) -> u32 {
         let blocks = &self.content.blocks;
-        let mut lengths = self.lengths.iter().rev();
-        let found = lengths.find_map(|length| blocks.get(&(ip.first_of(*length), *length)));
+        let mut lengths = (0..=128).rev();
+        let found = lengths.find_map(|length| blocks.get(&(ip.first_of(length), length)));
         found.copied().unwrap_or(UNKNOWN_ATOM)
     }
 }
