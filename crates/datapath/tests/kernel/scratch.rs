@@ -28,7 +28,7 @@ pub(crate) const REDIRECT: u32 = 7;
 /// Interface of frames in `BPF_PROG_TEST_RUN`: loopback, the namespace's first.
 pub(crate) const LOOPBACK: u32 = 1;
 
-/// Runs of a frame in a row by [`run_meanwhile`].
+/// Runs of a frame in a row that outlast some writes of another thread.
 pub(crate) const REPEAT: u32 = 100_000;
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -256,11 +256,12 @@ pub(crate) fn run(datapath: &Datapath, frame: &[u8]) -> TrialResult {
     try_run(datapath, frame).expect("a frame that the kernel does not refuse to test")
 }
 
-/// Runs frames in turn, each [`REPEAT`] times.
+/// Runs each frame some times in a row, one frame after the other.
 ///
 /// Another thread works meanwhile, until it is told that it is done.
 pub(crate) fn run_meanwhile<'f>(
     datapath: &Datapath,
+    repeat: u32,
     frames: impl Iterator<Item = &'f Vec<u8>>,
     work: impl FnOnce(&AtomicBool) + Send,
 ) {
@@ -268,10 +269,7 @@ pub(crate) fn run_meanwhile<'f>(
     thread::scope(|scope| {
         scope.spawn(|| work(&done));
         for frame in frames {
-            let trial = Trial {
-                frame,
-                repeat: REPEAT,
-            };
+            let trial = Trial { frame, repeat };
             datapath.try_frame(&trial).expect("a frame that is run");
         }
         done.store(true, Ordering::Relaxed);

@@ -18,7 +18,9 @@ use agent_common::uplink::{UPLINK_WIRES, Uplink};
 use agent_common::wire::WireKey;
 use datapath::{Datapath, Trial};
 
-use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, case, fill, run, run_meanwhile, scene};
+use super::scratch::{
+    LOOPBACK, REDIRECT, REPEAT, SHOT, Scratch, case, fill, run, run_meanwhile, scene,
+};
 
 /// `TC_ACT_UNSPEC` of `linux/pkt_cls.h`: the node's own.
 const LEFT: u32 = u32::MAX;
@@ -147,7 +149,7 @@ fn a_port_is_itself_while_all_ports_are_written() {
         fill(&mut datapath, &World::with_pod_at(&BLUE_A, LOOPBACK));
         let frame = case("UDP").frame;
         assert_eq!(run(&datapath, &frame).verdict, REDIRECT);
-        run_meanwhile(&datapath, iter::repeat_n(&frame, ROUNDS), |done| {
+        run_meanwhile(&datapath, REPEAT, iter::repeat_n(&frame, ROUNDS), |done| {
             write_all(scratch, done);
         });
         // A port that is overwritten in two look-ups is none: one of two million in an emulated machine, which stops its
