@@ -37,8 +37,105 @@ fn it_is_allowed_from_another_port_without_asking_the_sets() {
             (Ok(()), false)
         );
         assert_eq!(world.budget.get(), before - 1, "it is paid for");
+        assert!(world.opens.get(), "nothing judges it");
     }
     assert_eq!(world.connections().len(), 10);
+}
+
+#[test]
+fn it_is_paid_for_by_its_address_from_outside() {
+    let mut world = world();
+    world.flags.set(PORT_L3 | PORT_OUTSIDE);
+    assert_eq!(world.send(A, B, &opening(40_000, SERVER)), Ok(()));
+    assert_eq!(world.send(A, B, &opening(40_001, SERVER)), Ok(()));
+    assert!(world.opens.get());
+    let of_address = budget_of_address(NETWORK, &Ip16::from_v4(A));
+    assert_eq!(world.paid.get(), Some(of_address));
+}
+
+#[test]
+fn it_is_not_opened_without_means_to_pay_for_it() {
+    let mut world = world();
+    world.budget.set(2);
+    for port in [40_000, 40_001] {
+        assert_eq!(world.send(A, B, &opening(port, SERVER)), Ok(()));
+    }
+    let limited = Err(DropReason::FlowLimit);
+    assert_eq!(world.send(A, B, &opening(40_002, SERVER)), limited);
+    assert!(world.opens.get());
+    assert_eq!(world.connections().len(), 2);
+}
+
+#[test]
+fn its_answer_passes_and_no_other_one() {
+    let mut world = world();
+    assert_eq!(world.send(A, B, &opening(40_000, SERVER)), Ok(()));
+    assert_eq!(world.send(A, B, &opening(40_001, SERVER)), Ok(()));
+    let answer = |port| tcp(SERVER, (A, port), SYN_ACK);
+    assert_eq!(world.send(B, A, &answer(40_001)), Ok(()));
+    assert!(world.repeated.get());
+    assert_eq!(world.send(B, A, &answer(40_002)), REFUSED);
+}
+
+#[test]
+fn it_is_opened_after_a_packet_of_the_other_ends_connection() {
+    let mut world = World::new().with(A, ALL, ALL).with(B, ALL, ALL);
+    let other = udp((B, 40_000), (A, 53));
+    assert_eq!(world.send(B, A, &other), Ok(()));
+    assert_eq!(world.send(A, B, &opening(40_000, SERVER)), Ok(()));
+    assert_eq!(world.send(B, A, &other), Ok(()));
+    assert_eq!(world.send(A, B, &opening(40_001, SERVER)), Ok(()));
+    assert!(world.opens.get());
+}
+
+/// Segments that open nothing plainly, and ends that the switch serves.
+#[test]
+fn what_else_may_open_it_is_judged() {
+    let mut world = world();
+    assert_eq!(world.send(A, B, &opening(40_000, SERVER)), Ok(()));
+    for flags in [SYN_ACK, SYN | RST, ACK] {
+        let _ = world.send(A, B, &tcp((A, 40_001), SERVER, flags));
+        assert!(!world.opens.get() && !world.repeated.get(), "{flags:#x}");
+    }
+    world.guards.get_mut(&port_id(B)).unwrap().flags = GUARD_SWITCHED;
+    assert_eq!(world.send(A, B, &opening(40_002, SERVER)), Ok(()));
+    assert!(!world.opens.get());
+}
+
+/// All but A are without sets, so that stamps do not tell them apart.
+#[test]
+fn it_is_not_opened_at_the_station_of_another_end() {
+    let mut world = World::new().with(A, ALL, ALL);
+    world.flags.set(0);
+    assert_eq!(world.send(A, B, &opening(40_000, SERVER)), Ok(()));
+    let mut stray = opening(40_001, SERVER);
+    stray.splice(..6, mac(C).0);
+    let refused = Err(DropReason::PolicyEgress);
+    assert_eq!(world.send(A, C, &stray), refused);
+    assert_eq!(world.send(A, B, &opening(40_001, SERVER)), Ok(()));
+    assert!(world.opens.get());
+}
+
+/// Nothing is followed between ends without sets.
+#[test]
+fn it_opens_nothing_once_both_ends_are_without_sets() {
+    let mut world = World::new().with(A, 0, ALL);
+    assert_eq!(world.send(A, B, &opening(40_000, SERVER)), Ok(()));
+    world.guards.remove(&port_id(A));
+    assert_eq!(world.send(A, B, &opening(40_001, SERVER)), Ok(()));
+    assert!(!world.opens.get());
+    assert_eq!(world.connections().len(), 1);
+}
+
+#[test]
+fn it_is_forgotten_where_there_is_no_room() {
+    let mut world = world();
+    assert_eq!(world.send(A, B, &opening(40_000, SERVER)), Ok(()));
+    world.full.set(true);
+    assert_eq!(world.send(A, B, &opening(40_001, SERVER)), Ok(()));
+    assert!(world.opens.get());
+    let answer = tcp(SERVER, (A, 40_001), SYN_ACK);
+    assert_eq!(world.send(B, A, &answer), REFUSED);
 }
 
 /// An address that becomes a member's changes no stamp of other ports.
