@@ -25,16 +25,13 @@ pub struct Clock {
 
 /// Values of a packet that are kept where an engine has room.
 ///
-/// A program has it in a map of its CPU. All zeroes are a value.
+/// A program has it in a map of its CPU. All zeroes are a value. What the first program looks at is at its beginning, in
+/// four lines: other code of the kernel has the nearest caches between two packets.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Passage {
     /// The time, which stays from packet to packet.
     pub clock: Clock,
-    /// The port that sent it; the programs behind the first one have it from here.
-    pub port: Port,
-    /// Decision about the packet, by [`Act::pack`](crate::policy::Act::pack).
-    pub act: u32,
     /// Sets of the sender, if it is a port of this node.
     pub sender: Guard,
     /// Sets of the receiver, if it is a port of this node.
@@ -52,18 +49,22 @@ pub struct Passage {
     /// Without a time if there was none, or the kernel's timer has ticked since.
     /// It stays from packet to packet, as the key does: the next one is of the same connection often.
     pub last: FlowWords,
-    /// 1 for a segment that opens a connection without being judged, else 0.
-    ///
-    /// [`again`](super::again) says so.
-    pub opens: u32,
-    /// Entry of the packet's connection; that by which it was let pass, if it was.
-    ///
-    /// Without a time if there is none.
-    pub words: FlowWords,
     /// The traffic that policies let pass when this engine last asked them.
     ///
     /// It stays from packet to packet, until the kernel's timer ticks: a client opens many connections to one server.
     pub allowed: Allowed,
+    /// Entry of the packet's connection; that by which it was let pass, if it was.
+    ///
+    /// Without a time if there is none.
+    pub words: FlowWords,
+    /// The port that sent it; the programs behind the first one have it from here.
+    pub port: Port,
+    /// Decision about the packet, by [`Act::pack`](crate::policy::Act::pack).
+    pub act: u32,
+    /// 1 for a segment that opens a connection without being judged, else 0.
+    ///
+    /// [`again`](super::again) says so.
+    pub opens: u32,
     /// `FLOW_NODE` for a connection that the node itself has opened, else 0.
     pub by_node: u32,
     /// Bucket that a new connection is paid from.
