@@ -24,7 +24,7 @@ mod switched;
 mod tables;
 mod tuple;
 
-pub use self::again::{Again, again};
+pub use self::again::repeats;
 pub use self::bucket::{FlowBucket, FlowEntry, FlowPlace, WAYS};
 pub use self::flow::{
     DENIED, FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_HIGH_OPENED, FLOW_NODE,
@@ -34,7 +34,7 @@ pub use self::fragment::{Fragment, FragmentKey};
 pub use self::judge::{
     CLASSES, Classes, OTHERS, ROW_WORDS, Row, RowKey, STARTS, SetKey, UNKNOWN_ATOM,
 };
-pub use self::pass::{Allowed, Clock, End, Passage, To, open, pass};
+pub use self::pass::{Allowed, Clock, End, Passage, To, pass};
 pub use self::sides::{ARP_MAX, Origin, arrive, depart, from_node};
 pub use self::switched::{SECRET_SLOTS, SLOT_WORDS, Secret, Slot, Stamp, Sum};
 pub use self::tables::{BUDGETS, GuardTables, budget_of_address, take};

@@ -27,8 +27,6 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
 }
 
 /// Goes on with a frame that policies let pass.
-///
-/// Opens its connection when nothing has judged it.
 #[inline(always)]
 pub(crate) fn carry(skb: &Skb<'_>) -> Verdict {
     end(skb, go_on(skb))
@@ -96,11 +94,7 @@ fn go_on(skb: &Skb<'_>) -> Result<Verdict, Refusal> {
     let (Some(scratch), Some(passage)) = (maps::scratch(), maps::passage()) else {
         return missing;
     };
-    let opened = guard_pod::open(passage);
     let port = &passage.port;
-    if let Err(reason) = opened {
-        return Err((Some((port.network, port.port_id)), reason));
-    }
     let Some(act) = Act::unpack(passage.act) else {
         return missing;
     };

@@ -3,7 +3,7 @@
 //! A frame comes here after it was decided what becomes of it.
 
 use agent_common::drop::DropReason;
-use agent_common::guard::{self, Again, GUARD_SWITCHED, Passage};
+use agent_common::guard::{self, GUARD_SWITCHED};
 use agent_common::map::{JUMP_CARRY, JUMP_GUARD_POD, JUMP_PUBLISH};
 use agent_common::policy::{Act, Scratch};
 use agent_common::port::Port;
@@ -27,32 +27,14 @@ pub(crate) fn judge(
         return Err(DropReason::NoProgram);
     };
     let tables = GuardedTables::new(port.home, passage);
-    let again = guard::again(skb, port, act, scratch, &tables, passage);
-    if again == Again::Pass {
+    if guard::repeats(skb, port, act, scratch, &tables, passage) {
         return Ok(());
     }
     // The next programs have no need to look it up.
     passage.port = *port;
     passage.act = packed;
-    passage.opens = (again == Again::Open).into();
-    if again == Again::Open {
-        maps::jump(skb.ctx, JUMP_CARRY);
-    }
     maps::jump(skb.ctx, JUMP_GUARD_POD);
     Err(DropReason::NoProgram)
-}
-
-/// Opens the connection of a frame that passes without being judged.
-///
-/// # Errors
-/// `FlowLimit`.
-#[inline(always)]
-pub(crate) fn open(passage: &mut Passage) -> Result<(), DropReason> {
-    if passage.opens == 0 {
-        return Ok(());
-    }
-    let tables = GuardedTables::new(passage.port.home, passage);
-    guard::open(&tables, passage)
 }
 
 #[inline(always)]

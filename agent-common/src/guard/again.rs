@@ -6,36 +6,25 @@ use super::GUARD_SWITCHED;
 use super::pass::{Passage, stamps};
 use super::sides::{NO_PORT, is_ip, is_stray, number, port_here};
 use super::tables::GuardTables;
-use super::tuple::{RST, has_ports};
+use super::tuple::has_ports;
 use crate::packet::Frame;
 use crate::policy::{Act, Scratch};
 use crate::port::Port;
 
-/// The way of a frame by the packets before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Again {
-    /// It is to be judged.
-    Judge,
-    /// It passes.
-    Pass,
-    /// It passes when its connection is opened ([`open`](super::open)).
-    Open,
-}
-
-/// Recognizes a frame that passes without being judged.
+/// Reports whether a frame passes as the one before, without being judged.
 ///
-/// One of the connection of the frame before, or one that opens a connection to what was allowed last: in the same tick of the
-/// kernel's timer, by the same sets of its ends. What it tells the entry of its connection is written there. All other
-/// frames are for [`depart`](super::depart), which would let this one pass, too.
+/// True for a frame of the same connection, in the same tick of the kernel's timer, by the same sets of its ends, that does
+/// not open it. What it tells the entry of its connection is written there. All other frames are for
+/// [`depart`](super::depart), which would let this one pass, too.
 #[inline(always)]
-pub fn again<F: Frame + ?Sized, T: GuardTables>(
+pub fn repeats<F: Frame + ?Sized, T: GuardTables>(
     frame: &F,
     port: &Port,
     act: Act,
     scratch: &Scratch,
     tables: &T,
     passage: &mut Passage,
-) -> Again {
+) -> bool {
     let packet = &scratch.packet;
     let ether_type = u16::from_be_bytes(scratch.start.field::<12, 2>());
     if !matches!(act, Act::Switch | Act::Route)
@@ -43,54 +32,42 @@ pub fn again<F: Frame + ?Sized, T: GuardTables>(
         || packet.fragment
         || !has_ports(packet.protocol)
     {
-        return Again::Judge;
+        return false;
     }
     let to = port_here(&scratch.to);
     if to == NO_PORT {
-        return Again::Judge;
+        return false;
     }
     passage.tuple.start(packet);
     if passage.tuple.read(frame, scratch).is_err() {
-        return Again::Judge;
+        return false;
     }
-    let is_opening = passage.tuple.is_opening();
+    if passage.tuple.is_opening() {
+        return false;
+    }
     // What costs a look-up is asked last.
     let from_high = passage.tuple.is_from_high();
-    if !is_opening && !passage.key.is_of(port.network, &passage.tuple, from_high) {
-        return Again::Judge;
+    if !passage.key.is_of(port.network, &passage.tuple, from_high) {
+        return false;
     }
     passage.take_sender(tables, port.port_id);
     passage.take_receiver(tables, number(to));
     let (sender, receiver) = (&passage.sender, &passage.receiver);
     let last = &passage.last;
+    let by = stamps(sender, receiver, last.is_onward(from_high));
     // The switch is shown each packet.
-    if (sender.flags | receiver.flags) & GUARD_SWITCHED != 0 {
-        return Again::Judge;
-    }
-    let by = stamps(sender, receiver, is_opening || last.is_onward(from_high));
-    let is_known = if is_opening {
-        // What is between ends without sets is no connection.
-        sender.egress | sender.ingress | receiver.egress | receiver.ingress != 0
-            && passage.tuple.tcp & RST == 0
-            && passage.allowed.is_for(port.network, &passage.tuple, by)
-    } else {
-        last.is_as_before(by, tables.now())
-    };
-    if !is_known {
-        return Again::Judge;
-    }
-    if sender.egress != 0 && is_stray(port, act, scratch, tables) {
-        return Again::Judge;
-    }
-    if is_opening {
-        return Again::Open;
+    if (sender.flags | receiver.flags) & GUARD_SWITCHED != 0
+        || !last.is_as_before(by, tables.now())
+        || sender.egress != 0 && is_stray(port, act, scratch, tables)
+    {
+        return false;
     }
     if last.has_news(&passage.tuple, from_high) {
         let flags = last.after(&passage.tuple, from_high);
         if !tables.tell(&passage.key, last.news(&passage.tuple, from_high)) {
-            return Again::Judge;
+            return false;
         }
         passage.last.flags = flags;
     }
-    Again::Pass
+    true
 }

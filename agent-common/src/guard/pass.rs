@@ -11,7 +11,7 @@ use crate::addr::{Ip16, MacAddr};
 use crate::drop::DropReason;
 use crate::packet::{Frame, IPPROTO_TCP};
 use crate::policy::Scratch;
-use crate::port::{PORT_OUTSIDE, Port};
+use crate::port::Port;
 
 /// The time of an engine that does not read its clock for each packet.
 #[repr(C)]
@@ -61,10 +61,6 @@ pub struct Passage {
     pub port: Port,
     /// Decision about the packet, by [`Act::pack`](crate::policy::Act::pack).
     pub act: u32,
-    /// 1 for a segment that opens a connection without being judged, else 0.
-    ///
-    /// [`again`](super::again) says so.
-    pub opens: u32,
     /// `FLOW_NODE` for a connection that the node itself has opened, else 0.
     pub by_node: u32,
     /// Bucket that a new connection is paid from.
@@ -117,7 +113,6 @@ impl Passage {
         tuple: Tuple::EMPTY,
         key: FlowKey::EMPTY,
         last: FlowWords::NONE,
-        opens: 0,
         words: FlowWords::NONE,
         allowed: Allowed::NOTHING,
         by_node: 0,
@@ -161,24 +156,6 @@ impl Passage {
         self.last = self.words.noted(flags, by, now);
         tables.note(&self.words, &self.last);
         self.words = self.last;
-    }
-
-    /// Keeps the connection that was sought, and remembers it.
-    ///
-    /// Without an entry the next packet is judged again.
-    #[inline(always)]
-    fn open<T: GuardTables>(&mut self, tables: &T, flags: u32, by: (u32, u32), now: u32) {
-        self.last = FlowWords {
-            seen: now,
-            flags,
-            egress: by.0,
-            ingress: by.1,
-        };
-        if tables.open(&self.key, &self.last) {
-            self.words = self.last;
-        } else {
-            self.last.seen = 0;
-        }
     }
 
     /// Has the sets of both ends whole.
@@ -262,27 +239,6 @@ pub enum End {
     Outside,
 }
 
-impl End {
-    /// A port of this node that sends.
-    #[inline(always)]
-    pub(super) const fn of(port: &Port) -> Self {
-        if port.flags & PORT_OUTSIDE != 0 {
-            Self::Outside
-        } else {
-            Self::Port(port.port_id)
-        }
-    }
-
-    /// The bucket that its new connections are paid from.
-    #[inline(always)]
-    const fn budget(self, network: u32, source: &Ip16) -> u32 {
-        match self {
-            Self::Port(port_id) => budget_of_port(port_id),
-            Self::Member | Self::Outside => budget_of_address(network, source),
-        }
-    }
-}
-
 /// Receivers of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum To {
@@ -316,8 +272,11 @@ pub fn pass<F: Frame + ?Sized, T: GuardTables>(
         return Ok(());
     }
     passage.tuple.start(packet);
-    passage.budget = from.budget(network, &passage.tuple.source);
-    passage.routed = (from == End::Outside).into();
+    (passage.budget, passage.routed) = match from {
+        End::Port(port_id) => (budget_of_port(port_id), 0),
+        End::Member => (budget_of_address(network, &passage.tuple.source), 0),
+        End::Outside => (budget_of_address(network, &passage.tuple.source), 1),
+    };
     let (tuple, fragment) = (&mut passage.tuple, &mut passage.fragment);
     fragment::ports(frame, network, scratch, tables, tuple, fragment)?;
     let (protocol, icmp) = (passage.tuple.protocol, passage.tuple.icmp);
@@ -465,29 +424,18 @@ fn follow<T: GuardTables>(
     if passage.by_node == 0 && !tables.pay(passage.budget) {
         return Err(DropReason::FlowLimit);
     }
-    let flags = opened(&passage.tuple, from_high, from_high == onward) | passage.by_node;
-    passage.open(tables, flags, by, now);
-    Ok(())
-}
-
-/// Opens the connection of a segment that [`again`](super::again) lets open it.
-///
-/// # Errors
-/// `FlowLimit`.
-#[inline(always)]
-pub fn open<T: GuardTables>(tables: &T, passage: &mut Passage) -> Result<(), DropReason> {
-    let from_high = passage.tuple.is_from_high();
-    let port = &passage.port;
-    let (network, from) = (port.network, End::of(port));
-    passage.last.seen = 0;
-    passage.key.write(network, &passage.tuple, from_high);
-    tables.seek(&passage.key);
-    if !tables.pay(from.budget(network, &passage.tuple.source)) {
-        return Err(DropReason::FlowLimit);
+    passage.last = FlowWords {
+        seen: now,
+        flags: opened(&passage.tuple, from_high, from_high == onward) | passage.by_node,
+        egress: by.0,
+        ingress: by.1,
+    };
+    // Without an entry the next packet is judged again.
+    if tables.open(&passage.key, &passage.last) {
+        passage.words = passage.last;
+    } else {
+        passage.last.seen = 0;
     }
-    let flags = opened(&passage.tuple, from_high, from_high);
-    let by = stamps(&passage.sender, &passage.receiver, true);
-    passage.open(tables, flags, by, tables.now());
     Ok(())
 }
 

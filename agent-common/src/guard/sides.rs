@@ -62,7 +62,12 @@ pub fn depart<F: Frame + ?Sized, T: GuardTables>(
     {
         return Err(DropReason::PolicyEgress);
     }
-    let (network, from) = (passage.port.network, End::of(&passage.port));
+    let from = if passage.port.flags & PORT_OUTSIDE != 0 {
+        End::Outside
+    } else {
+        End::Port(passage.port.port_id)
+    };
+    let network = passage.port.network;
     pass(frame, network, (from, kind), scratch, tables, passage)
 }
 

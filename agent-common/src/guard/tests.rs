@@ -9,7 +9,7 @@ use crate::addr::MacAddr;
 use crate::drop::DropReason;
 use crate::endpoint::Endpoint;
 use crate::policy::{self, Act, Scratch, Tables};
-use crate::port::{PORT_L3, PORT_OUTSIDE, Port};
+use crate::port::{PORT_L3, Port};
 
 mod again;
 mod allowed;
@@ -70,12 +70,6 @@ struct World {
     jiffies: Cell<u64>,
     /// The last packet sent needed no judging.
     repeated: Cell<bool>,
-    /// The last packet sent has opened a connection without being judged.
-    opens: Cell<bool>,
-    /// Flags of the ports; without `PORT_L3` frames are switched.
-    flags: Cell<u32>,
-    /// Bucket that was paid from last.
-    paid: Cell<Option<u32>>,
 }
 
 impl World {
@@ -96,9 +90,6 @@ impl World {
             full: Cell::new(false),
             jiffies: Cell::new(1),
             repeated: Cell::new(false),
-            opens: Cell::new(false),
-            flags: Cell::new(PORT_L3),
-            paid: Cell::new(None),
         }
     }
 
@@ -128,52 +119,27 @@ impl World {
         let mut scratch = Scratch::EMPTY;
         policy::read(frame, &mut scratch).unwrap();
         scratch.to = endpoint(to);
-        let flags = self.flags.get();
-        let sender = Port {
-            flags,
-            ..port(from)
-        };
-        let mut passage = self.passage(sender);
-        let act = if flags & PORT_L3 == 0 {
-            Act::Switch
-        } else {
-            Act::Route
-        };
+        let mut passage = self.passage(port(from));
+        let act = Act::Route;
         let mut first = passage;
-        self.paid.set(None);
-        let (before, budget) = (self.flows.borrow().clone(), self.budget.get());
-        let known = again(frame, &sender, act, &scratch, self, &mut first);
-        let mut passes = Ok(());
-        if known == Again::Open {
-            passes = open(self, &mut first);
-        }
-        let (paid, opened) = (self.budget.replace(budget), self.opened.take());
-        let bucket = self.paid.take();
+        let before = self.flows.borrow().clone();
+        let again = repeats(frame, &port(from), act, &scratch, self, &mut first);
         let told = self.flows.replace(before.clone());
-        if known == Again::Judge {
+        if !again {
             passage = first;
         }
         let result = depart(frame, act, &scratch, self, &mut passage);
-        if known == Again::Judge {
-            assert_eq!((told, paid), (before, budget));
-            assert!(opened.is_empty());
-        } else {
+        if again {
             // The program that judges would do nothing else, and leave the same to the next packet.
-            assert_eq!(result, passes);
-            assert_eq!((&*self.opened.borrow(), self.paid.get()), (&opened, bucket));
-            assert_eq!(
-                (self.flows.borrow().clone(), self.budget.get()),
-                (told, paid)
-            );
+            assert_eq!(result, Ok(()));
+            assert!(self.opened.borrow().is_empty() && *self.flows.borrow() == told);
             // But for what another processor has told the entry.
             first.last.flags |= passage.last.flags;
-            assert_eq!(
-                (first.key, first.last, first.allowed),
-                (passage.key, passage.last, passage.allowed)
-            );
+            assert_eq!((first.key, first.last), (passage.key, passage.last));
+        } else {
+            assert_eq!(told, before);
         }
-        self.opens.set(known == Again::Open);
-        self.repeated.set(known == Again::Pass);
+        self.repeated.set(again);
         self.settle(passage);
         result
     }
@@ -417,8 +383,7 @@ impl GuardTables for World {
         self.now.get()
     }
 
-    fn pay(&self, budget: u32) -> bool {
-        self.paid.set(Some(budget));
+    fn pay(&self, _: u32) -> bool {
         let left = self.budget.get();
         self.budget.set(left.saturating_sub(1));
         left > 0

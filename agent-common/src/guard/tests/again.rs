@@ -204,7 +204,7 @@ fn again(change: impl FnOnce(&mut World, &mut Port, &mut Scratch) -> Act, frame:
     let mut port = port(A);
     let act = change(&mut world, &mut port, &mut scratch);
     let mut passage = world.passage(port);
-    super::again(frame, &port, act, &scratch, &world, &mut passage) == Again::Pass
+    repeats(frame, &port, act, &scratch, &world, &mut passage)
 }
 
 /// Has the packet before be one to a port without sets.
