@@ -125,6 +125,7 @@ impl World {
         let before = self.flows.borrow().clone();
         let again = repeats(frame, &port(from), act, &scratch, self, &mut first);
         let told = self.flows.replace(before.clone());
+        // The program that judges has what the first one has left.
         if !again {
             passage = first;
         }
