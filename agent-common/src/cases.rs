@@ -27,6 +27,7 @@ mod ipv6;
 mod nd;
 mod node;
 mod routed;
+mod services;
 mod wired;
 mod world;
 
@@ -34,8 +35,8 @@ pub use self::world::{
     AMBER, AMBER_A, AMBER_B, AMBER_OUT, BEYOND, BLUE, BLUE_A, BLUE_B, BLUE_C, ETHER_TYPE_OF_TEAL,
     GATEWAY_ON_AMBER, GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN, GREEN_A, GREEN_B, GREEN_C, GREY,
     GREY_A, GREY_B, OCHRE, OCHRE_A, OLIVE, OLIVE_A, OUTSIDE, PODS, Pod, RED, RED_A, RED_B, RED_D,
-    STEEL, STEEL_A, STEEL_B, TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, TUNNEL_PORT, UPLINK, View, WHITE,
-    WHITE_A, WHITE_B, World,
+    SERVICE, STEEL, STEEL_A, STEEL_B, TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, TUNNEL_PORT, UPLINK, View,
+    WHITE, WHITE_A, WHITE_B, World,
 };
 
 use crate::drop::DropReason;
@@ -131,6 +132,7 @@ pub fn all() -> Vec<Case> {
     egress::add(&mut list);
     echo::add(&mut list);
     wired::add(&mut list);
+    services::add(&mut list);
     control::add(&mut list);
     list.cases
 }
@@ -180,6 +182,10 @@ impl List {
     fn floods(&mut self, name: &'static str, sender: &'static Pod, frame: Vec<u8>) {
         let output = Some(frame.clone());
         self.push(name, sender, frame, Decision::Flood, output);
+    }
+
+    fn translates(&mut self, name: &'static str, sender: &'static Pod, frame: Vec<u8>) {
+        self.push(name, sender, frame, Decision::Service, None);
     }
 
     fn goes_to_node(

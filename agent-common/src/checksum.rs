@@ -50,6 +50,22 @@ pub const fn field(sum: u32) -> [u8; 2] {
     (!fold(sum)).to_ne_bytes()
 }
 
+/// The checksum field of a datagram or segment whose words change.
+///
+/// `diff` is the sum of the words that are new less that of those that were, other than `old` and `new`. A sum of zero means
+/// none in UDP, so it is written as the other zero (RFC 768), which is as right in TCP.
+#[inline(always)]
+pub fn changed(field: [u8; 2], old: &[u8; 4], new: &[u8; 4], diff: u32) -> [u8; 2] {
+    let was = u32::from(!u16::from_ne_bytes(field));
+    let [a, b, c, d] = *old;
+    let gone = [!a, !b, !c, !d];
+    let sum = was + sum(&gone) + sum(new) + (diff & 0xffff) + (diff >> 16);
+    match !fold(sum) {
+        0 => u16::MAX.to_ne_bytes(),
+        field => field.to_ne_bytes(),
+    }
+}
+
 /// Whether words that sum up to this, their checksum field among them, are whole.
 #[inline(always)]
 pub const fn is_right(sum: u32) -> bool {
@@ -118,6 +134,28 @@ mod tests {
             let mut broken = whole;
             broken[place] ^= 0x10;
             assert!(!is_right(sum(&broken)), "byte {place}");
+        }
+    }
+
+    #[test]
+    fn a_changed_checksum_is_that_of_the_changed_words() {
+        let before = *b"\x12\x34\x56\x78\x9a\xbc\xde\xf0\0\0";
+        for (ports, address) in [
+            ([0, 0, 0, 0], 0),
+            ([0xff; 4], 0xffff),
+            ([1, 2, 3, 4], 0x0a0b),
+        ] {
+            let [old @ .., a, b, c, d, _, _] = before;
+            let field_before = field(sum(&before));
+            let mut after = before;
+            after[4..8].copy_from_slice(&ports);
+            after[..2].copy_from_slice(&u16::to_ne_bytes(address));
+            let diff = u32::from(address) + u32::from(!u16::from_ne_bytes([old[0], old[1]]));
+            let changed = changed(field_before, &[a, b, c, d], &ports, diff);
+            let mut whole = after;
+            whole[8..].copy_from_slice(&changed);
+            assert!(is_right(sum(&whole)), "{ports:?}");
+            assert_ne!(changed, [0; 2]);
         }
     }
 

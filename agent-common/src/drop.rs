@@ -117,12 +117,26 @@ drop_reasons! {
     PolicyEgress = 36, "policy_egress";
     /// A network policy of the receiver does not allow it.
     PolicyIngress = 37, "policy_ingress";
-    /// A fragment of which network policies cannot see the ports.
+    /// A fragment of which network policies and Services cannot see the ports.
     ///
     /// The first one is too short, was dropped, or has not come yet.
     PolicyFragment = 38, "policy_fragment";
-    /// The sender opens more connections through network policies than it may.
+    /// The sender opens more connections than it may.
+    ///
+    /// Through network policies, or to Services.
     FlowLimit = 39, "flow_limit";
+    /// No Service of the network has this address, protocol and port.
+    ///
+    /// The sender is told.
+    NoService = 40, "no_service";
+    /// The Service has no endpoint; the sender is told.
+    NoBackend = 41, "no_backend";
+    /// The Service has no endpoint on this node, and leads to those only.
+    NoLocalBackend = 42, "no_local_backend";
+    /// Each endpoint asked has another connection with the same client's port.
+    ///
+    /// That one is of another Service, and answers of both could not be told apart.
+    ServiceClash = 43, "service_clash";
 }
 
 impl DropReason {

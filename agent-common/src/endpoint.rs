@@ -32,6 +32,13 @@ pub const ENDPOINT_OUTSIDE: u32 = 1 << 8;
 /// A policy speaks of the port: what comes for it is judged before it is delivered.
 pub const ENDPOINT_GUARD: u32 = 1 << 9;
 
+/// The address of a Service, which no port has.
+///
+/// It is answered for as the virtual gateway is; packets for it are translated, and decided about anew.
+pub const ENDPOINT_SERVICE: u32 = 1 << 10;
+/// The network has Services: what comes for the port may be an answer of one.
+pub const ENDPOINT_SERVED: u32 = 1 << 11;
+
 /// Key of `FDB`.
 #[repr(C)]
 #[derive(

@@ -15,7 +15,7 @@ use crate::addr::Ip16;
 mod again;
 mod bucket;
 mod flow;
-mod fragment;
+pub(crate) mod fragment;
 mod judge;
 mod pass;
 mod related;
@@ -26,6 +26,7 @@ mod tuple;
 
 pub use self::again::repeats;
 pub use self::bucket::{FlowBucket, FlowEntry, FlowPlace, WAYS};
+pub(crate) use self::flow::opened;
 pub use self::flow::{
     DENIED, FLOW_ANSWERED, FLOW_DENIED, FLOW_FIN_HIGH, FLOW_FIN_LOW, FLOW_HIGH_OPENED, FLOW_NODE,
     FLOW_RESET, FLOW_TCP, FlowKey, FlowWords, TICK_SHIFT, tick, ticks_since,
@@ -37,7 +38,7 @@ pub use self::judge::{
 pub use self::pass::{Allowed, Clock, End, Passage, To, pass};
 pub use self::sides::{ARP_MAX, Origin, arrive, depart, from_node};
 pub use self::switched::{SECRET_SLOTS, SLOT_WORDS, Secret, Slot, Stamp, Sum};
-pub use self::tables::{BUDGETS, GuardTables, budget_of_address, take};
+pub use self::tables::{BUDGETS, FragmentTables, GuardTables, budget_of_address, take};
 pub use self::tuple::{ND_MAX, Tuple, is_exempt};
 
 /// Middles of TCP connections may be taken for connections of either end.

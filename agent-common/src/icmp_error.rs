@@ -30,6 +30,8 @@ pub enum IcmpError {
     HopsSpent,
     /// The path ahead carries packets of this many bytes at most.
     TooBig(u32),
+    /// Nothing listens at the port.
+    Refused,
 }
 
 impl IcmpError {
@@ -39,6 +41,7 @@ impl IcmpError {
         match self {
             Self::HopsSpent => [0, 0],
             Self::TooBig(mtu) => [1, mtu],
+            Self::Refused => [2, 0],
         }
     }
 
@@ -47,6 +50,7 @@ impl IcmpError {
     pub const fn unpack([kind, mtu]: [u32; 2]) -> Self {
         match kind {
             0 => Self::HopsSpent,
+            2 => Self::Refused,
             _ => Self::TooBig(mtu),
         }
     }
@@ -61,6 +65,8 @@ impl IcmpError {
             (Self::HopsSpent, false) => (3, 0, 0),
             (Self::TooBig(mtu), true) => (3, 4, mtu & 0xffff),
             (Self::TooBig(mtu), false) => (2, 0, mtu),
+            (Self::Refused, true) => (3, 3, 0),
+            (Self::Refused, false) => (1, 4, 0),
         };
         let [a, b, c, d] = mtu.to_be_bytes();
         [kind, code, 0, 0, a, b, c, d]

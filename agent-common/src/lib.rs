@@ -40,6 +40,7 @@ pub mod port;
 pub mod reply;
 pub mod seal;
 pub mod segments;
+pub mod service;
 pub mod shape;
 pub mod skb;
 pub mod storm;
@@ -51,4 +52,4 @@ pub mod wire;
 /// Version of the map layouts, part of the pin path.
 ///
 /// Raise it whenever `tests/abi.txt` changes.
-pub const ABI_VERSION: u32 = 11;
+pub const ABI_VERSION: u32 = 12;

@@ -50,6 +50,14 @@ pub const MAX_FRAGMENTS: u32 = 8_192;
 ///
 /// Those of the secret are among them.
 pub const MAX_SWITCH_FLOWS: u32 = 16_384;
+/// Ports of Services on all networks.
+pub const MAX_SERVICES: u32 = 65_536;
+/// Backends of Services' ports.
+///
+/// Those of a set that takes the place of another one count, too.
+pub const MAX_BACKENDS: u32 = 524_288;
+/// Clients of Services with affinity.
+pub const MAX_AFFINITIES: u32 = 65_536;
 /// Drop reasons.
 pub const MAX_DROP_REASONS: u32 = 64;
 /// Entries of `PORT_REASONS`.
@@ -102,5 +110,9 @@ pub const JUMP_CARRY: u32 = 8;
 pub const JUMP_GUARD_TO: u32 = 9;
 /// Shows a connection to the switch of memif ports, then goes on at [`JUMP_CARRY`].
 pub const JUMP_PUBLISH: u32 = 10;
+/// `JUMP[JUMP_SERVICE]` translates what a pod sends to a Service.
+pub const JUMP_SERVICE: u32 = 11;
+/// `JUMP[JUMP_REPLY]` delivers what may be an answer of a Service.
+pub const JUMP_REPLY: u32 = 12;
 /// Slots of `JUMP`.
 pub const JUMP_SLOTS: u32 = 16;

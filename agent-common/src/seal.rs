@@ -10,6 +10,7 @@ use crate::endpoint::{Endpoint, EndpointKey, FdbKey};
 use crate::guard::{Guard, PaddedGuard};
 use crate::network::Network;
 use crate::port::Port;
+use crate::service::{Backend, BackendKey, ClientKey, Kept, Service, ServiceKey};
 use crate::wire::{WireKey, WireOwner};
 
 /// Factors of the words of a value, odd ones that have nothing in common.
@@ -66,6 +67,38 @@ impl Key for WireKey {
             .wrapping_add(1)
             .wrapping_add(first.wrapping_mul(OF_KEYS[1]));
         sum.wrapping_add(second.wrapping_mul(OF_KEYS[2]))
+    }
+}
+
+impl Key for ServiceKey {
+    #[inline(always)]
+    fn share(&self) -> u64 {
+        let [a, b, c, d] = self.ip.words();
+        let (first, second) = (pair(a, b), pair(c, d));
+        let port = (self.protocol as u32) << 16 | self.port as u32;
+        let sum = pair(port, self.network).wrapping_mul(OF_KEYS[0]);
+        let sum = sum
+            .wrapping_add(1)
+            .wrapping_add(first.wrapping_mul(OF_KEYS[1]));
+        sum.wrapping_add(second.wrapping_mul(OF_KEYS[2]))
+    }
+}
+
+impl Key for BackendKey {
+    #[inline(always)]
+    fn share(&self) -> u64 {
+        let word = pair(self.set, self.index);
+        word.wrapping_mul(OF_KEYS[0]).wrapping_add(1)
+    }
+}
+
+impl Key for ClientKey {
+    #[inline(always)]
+    fn share(&self) -> u64 {
+        let [a, b, c, d] = self.client.words();
+        let sum = self.service.share();
+        let sum = sum.wrapping_add(pair(a, b).wrapping_mul(OF_WORDS[6]));
+        sum.wrapping_add(pair(c, d).wrapping_mul(OF_WORDS[7]))
     }
 }
 
@@ -144,6 +177,9 @@ sealed!(Endpoint, SealedEndpoint, 2, [EndpointKey, FdbKey]);
 sealed!(Network, SealedNetwork, 4, [u32]);
 sealed!(PaddedGuard, SealedGuard, 3, [u32]);
 sealed!(WireOwner, SealedWire, 1, [WireKey]);
+sealed!(Service, SealedService, 2, [ServiceKey]);
+sealed!(Backend, SealedBackend, 3, [BackendKey]);
+sealed!(Kept, SealedKept, 3, [ClientKey]);
 
 impl Stored<u32, Guard> for SealedGuard {
     fn store(key: &u32, guard: Guard) -> Self {

@@ -27,7 +27,19 @@ pub type Calls = (&'static str, u32);
 /// Lists every way of a frame that ends with the last call.
 ///
 /// A way begins with the dispatcher, which no program calls, and names the programs behind it.
-pub const WAYS: [(&str, &[Calls]); 11] = [
+pub const WAYS: [(&str, &[Calls]); 12] = [
+    (
+        "d_pod",
+        &[
+            ("from_pod", 1),
+            ("service", 1),
+            ("from_pod", 1),
+            ("guard_pod", 1),
+            ("publish", 1),
+            ("carry", 1),
+            ("reply", 1),
+        ],
+    ),
     (
         "d_pod",
         &[
@@ -68,7 +80,10 @@ pub const WAYS: [(&str, &[Calls]); 11] = [
         ],
     ),
     ("d_overlay", &[("from_overlay", 1), ("flood", FLOOD_CALLS)]),
-    ("d_overlay", &[("from_overlay", 1), ("guard_in", 1)]),
+    (
+        "d_overlay",
+        &[("from_overlay", 1), ("guard_in", 1), ("reply", 1)],
+    ),
     ("d_gateway", &[("from_gateway", 1)]),
     (
         "d_uplink",
@@ -80,7 +95,12 @@ pub const WAYS: [(&str, &[Calls]); 11] = [
     ),
     (
         "d_uplink",
-        &[("from_uplink", 1), ("from_wire", 1), ("guard_in", 1)],
+        &[
+            ("from_uplink", 1),
+            ("from_wire", 1),
+            ("guard_in", 1),
+            ("reply", 1),
+        ],
     ),
 ];
 

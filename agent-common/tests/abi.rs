@@ -19,7 +19,12 @@ use agent_common::map;
 use agent_common::network::{self, Network};
 use agent_common::port::{self, Port, PortAddressKey};
 use agent_common::seal::{
-    SealedEndpoint, SealedGuard, SealedNetwork, SealedPort, SealedWire, Stored as _,
+    SealedBackend, SealedEndpoint, SealedGuard, SealedKept, SealedNetwork, SealedPort,
+    SealedService, SealedWire, Stored as _,
+};
+use agent_common::service::{
+    Backend, BackendKey, ClientKey, Kept, MemberKey, Service, ServiceKey, Target, Translation,
+    TranslationBucket,
 };
 use agent_common::storm::{StormBucket, StormLimits};
 use agent_common::uplink::{self, Uplink};
@@ -102,6 +107,13 @@ fn layout() -> Result<String, std::fmt::Error> {
         STAMPS "array" [u32 => Stamp; map::MAX_PORTS]
         SWITCH_FLOWS "array" [u32 => Slot; map::MAX_SWITCH_FLOWS]
         SWITCH_STAMPS "array" [u32 => Stamp; map::MAX_PORTS]
+        SERVICES "hash" [ServiceKey => SealedService; map::MAX_SERVICES]
+        BACKENDS "hash" [BackendKey => SealedBackend; map::MAX_BACKENDS]
+        MEMBERS "hash" [MemberKey => u32; map::MAX_BACKENDS]
+        AFFINITIES "lru_hash" [ClientKey => SealedKept; map::MAX_AFFINITIES]
+        TRANSLATIONS "array" [u32 => TranslationBucket; map::FLOW_BUCKETS]
+        SERVICE_SECRET "array" [u32 => [[u64; 8]; 2]; 1]
+        SERVICE_BUDGETS "array" [u32 => u64; guard::BUDGETS / 2]
         EVENTS "ringbuf" [() => (); map::EVENTS_BYTES]
     }
     layout! { out,
@@ -140,6 +152,16 @@ fn layout() -> Result<String, std::fmt::Error> {
         Fragment { seen, source_port, destination_port, icmp, reserved }
         Slot { key, flow, tag }
         Stamp { word, complement }
+        ServiceKey { network, ip, port, protocol, reserved }
+        Service { set, count, affinity_s, flags }
+        BackendKey { set, index }
+        Backend { ip, port, reserved }
+        MemberKey { network, service, backend, service_port, backend_port, protocol, reserved }
+        ClientKey { service, client }
+        Kept { ip, seen, port, reserved }
+        Target { ip, port, kind, reserved }
+        Translation { key, reserved, target, seal }
+        TranslationBucket { states, entries }
         DropEvent {
             time_ns, ifindex, network, reason, length, head_length, reserved, head
         }
@@ -202,6 +224,43 @@ fn layout() -> Result<String, std::fmt::Error> {
         place.bucket(),
         place.state(&words),
         place.stamps(&words)
+    )?;
+    let service = ServiceKey {
+        network: 7,
+        ip,
+        port: 8,
+        protocol: 9,
+        reserved: 0,
+    };
+    let client = ClientKey {
+        service,
+        client: Ip16::from_v4([1, 2, 3, 4]),
+    };
+    let target = Target {
+        ip,
+        port: 8,
+        kind: 2,
+        reserved: 0,
+    };
+    let kept = Kept {
+        ip,
+        seen: 3,
+        port: 8,
+        reserved: 0,
+    };
+    let found = Service {
+        set: 1,
+        count: 2,
+        affinity_s: 3,
+        flags: 4,
+    };
+    let [.., found] = SealedService::store(&service, found);
+    let [.., backend] = SealedBackend::store(&BackendKey { set: 1, index: 2 }, Backend::new(ip, 8));
+    let [.., kept] = SealedKept::store(&client, kept);
+    let target = Translation::seal(place, &target);
+    writeln!(
+        out,
+        "seals of services {found:016x} {backend:016x} {kept:016x} {target:016x}"
     )?;
     for (name, size, align) in [
         ("MacAddr", size_of::<MacAddr>(), align_of::<MacAddr>()),

@@ -17,7 +17,12 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 /// Reasons of the dispatcher, storm control and delivery, outside of the policy.
-const NOT_OF_THE_POLICY: [DropReason; 16] = [
+const NOT_OF_THE_POLICY: [DropReason; 20] = [
+    // Of Services, to which packets are translated after it.
+    DropReason::NoService,
+    DropReason::NoBackend,
+    DropReason::NoLocalBackend,
+    DropReason::ServiceClash,
     // Of network policies, which are asked after the decision.
     DropReason::PolicyEgress,
     DropReason::PolicyIngress,
@@ -77,7 +82,7 @@ fn the_table_has_every_decision_and_every_reason_of_the_policy() {
         assert_eq!(found, !NOT_OF_THE_POLICY.contains(reason), "{reason}");
     }
     let kinds: BTreeSet<_> = all.iter().map(|case| kind(&case.decision)).collect();
-    assert_eq!(kinds.len(), 13, "{kinds:?}");
+    assert_eq!(kinds.len(), 14, "{kinds:?}");
 }
 
 /// Exhaustive, so that a new decision asks for its case.
@@ -96,13 +101,17 @@ fn kind(decision: &Decision) -> &'static str {
         Decision::ArpReply(_) => "arp reply",
         Decision::NdReply(_) => "nd reply",
         Decision::EchoReply(..) => "echo reply",
+        Decision::Service => "service",
     }
 }
 
 #[test]
 fn what_does_not_leave_has_no_output_and_what_leaves_has() {
     for case in CASES.iter() {
-        let stays = matches!(case.decision, Decision::Drop(_) | Decision::Ignore);
+        let stays = matches!(
+            case.decision,
+            Decision::Drop(_) | Decision::Ignore | Decision::Service
+        );
         assert_eq!(case.output.is_none(), stays, "{}", case.name);
     }
 }

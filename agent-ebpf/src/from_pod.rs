@@ -4,10 +4,10 @@ use agent_common::addr::GATEWAY_MAC;
 use agent_common::checksum;
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{
-    ENDPOINT_GUARD, ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint,
+    ENDPOINT_GUARD, ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_SERVED, Endpoint,
 };
 use agent_common::icmp_error::IcmpError;
-use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_ICMP_ERROR, JUMP_REPLICATE};
+use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_ICMP_ERROR, JUMP_REPLICATE, JUMP_SERVICE};
 use agent_common::packet::Frame as _;
 use agent_common::policy::{self, Act, Family, Scratch};
 use agent_common::port::{PORT_GUARD, PORT_REPLICATE, Port};
@@ -16,6 +16,7 @@ use crate::answer::Answer;
 use crate::deliver::{Refusal, deliver, one_hop_less};
 use crate::guard_pod;
 use crate::maps::{self, NodeTables, PortCounter};
+use crate::service::deliver_served;
 use crate::skb::Skb;
 use crate::tunnel;
 use crate::verdict::{self, Verdict};
@@ -115,6 +116,7 @@ fn carry_out(skb: &Skb<'_>, port: &Port, act: Act, scratch: &Scratch) -> Result<
         | Act::WireRoute
         | Act::Node
         | Act::Flood
+        | Act::Service
             if port.shaper != 0 =>
         {
             // Its queue cuts what is larger than it lets go at once.
@@ -126,6 +128,10 @@ fn carry_out(skb: &Skb<'_>, port: &Port, act: Act, scratch: &Scratch) -> Result<
             skb.clear_mark();
             skb.sort_by_flow();
             skb.send(port.shaper)
+        }
+        Act::Service => {
+            maps::jump(skb.ctx, JUMP_SERVICE);
+            return refuse(DropReason::NoProgram);
         }
         Act::Ignore => {
             count(skb, port);
@@ -234,6 +240,11 @@ fn send(skb: &Skb<'_>, port: &Port, to: &Endpoint, hop: Option<Family>) -> Resul
     }
     let sent = match vtep {
         Some(vtep) => tunnel::send(skb, port.network, vtep),
+        None if to.flags & ENDPOINT_SERVED != 0 => {
+            count(skb, port);
+            deliver_served(skb, port.network, to);
+            return Ok(false);
+        }
         None => deliver(skb, to),
     };
     if sent {

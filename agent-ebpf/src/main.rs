@@ -39,6 +39,7 @@ mod guard_pod;
 mod icmp_error;
 mod maps;
 mod replicate;
+mod service;
 mod skb;
 mod storm;
 mod tag;
@@ -149,6 +150,20 @@ pub fn to_wire(ctx: TcContext) -> i32 {
 #[inline(always)]
 pub fn from_overlay(ctx: TcContext) -> i32 {
     from_overlay::run(&Skb::new(&ctx)).code()
+}
+
+/// TC: translates what a pod sends to a Service.
+#[classifier]
+#[inline(always)]
+pub fn service(ctx: TcContext) -> i32 {
+    service::run(&Skb::new(&ctx)).code()
+}
+
+/// TC: delivers to a port of a network with Services what may be an answer of one.
+#[classifier]
+#[inline(always)]
+pub fn reply(ctx: TcContext) -> i32 {
+    service::reply(&Skb::new(&ctx)).code()
 }
 
 /// Everything a gateway of egress sends to the node.

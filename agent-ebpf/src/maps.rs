@@ -32,9 +32,11 @@ use aya_ebpf::programs::{TcContext, XdpContext};
 mod flows;
 mod guard;
 mod sealed;
+mod services;
 
 pub(crate) use self::guard::{GuardedTables, passage, publish};
 pub(crate) use self::sealed::{network, port};
+pub(crate) use self::services::{ServedTables, work};
 
 /// `BPF_F_NO_PREALLOC`: entries take memory when they exist.
 const NO_PREALLOC: u32 = 1;

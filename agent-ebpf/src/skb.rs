@@ -29,6 +29,7 @@ use crate::maps::Sample;
 use crate::tag::Tag;
 
 mod route;
+mod translate;
 mod tunnel;
 
 /// [`SkbLayout`] of the running kernel, a constant to the verifier.
@@ -243,6 +244,12 @@ impl<'a> Skb<'a> {
         let [a, b, c, d, e, f] = to.0;
         let [g, h, i, j, k, l] = from.0;
         self.store(0, &[a, b, c, d, e, f, g, h, i, j, k, l])
+    }
+
+    /// Writes the source MAC address.
+    #[inline(always)]
+    pub(crate) fn come_from(&self, mac: MacAddr) -> bool {
+        self.store(mac.0.len(), &mac.0)
     }
 
     #[inline(always)]

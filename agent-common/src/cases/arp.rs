@@ -27,7 +27,7 @@ fn broadcast(arp: Arp, from: &Pod) -> Vec<u8> {
 }
 
 /// `from` asks for `target` in the name of `name`, and hears that `mac` has it.
-fn asked(from: &Pod, name: Ipv4Addr, target: Ipv4Addr, mac: MacAddr) -> [Vec<u8>; 2] {
+pub(super) fn asked(from: &Pod, name: Ipv4Addr, target: Ipv4Addr, mac: MacAddr) -> [Vec<u8>; 2] {
     let question = broadcast(Arp::request((from.mac, name), target), from);
     [
         question,

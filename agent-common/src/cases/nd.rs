@@ -55,7 +55,7 @@ fn told(to: &Pod, asker: Ipv6Addr, target: Ipv6Addr, mac: MacAddr) -> Vec<u8> {
 /// Builds the question of `from` for `target`, and the answer that `mac` has it.
 ///
 /// The question has the address option of `from`, or a nonce when it has no source address.
-fn asked(from: &Pod, source: Ipv6Addr, target: Ipv6Addr, mac: MacAddr) -> [Vec<u8>; 2] {
+pub(super) fn asked(from: &Pod, source: Ipv6Addr, target: Ipv6Addr, mac: MacAddr) -> [Vec<u8>; 2] {
     let options = if source == NOBODY {
         nonce()
     } else {

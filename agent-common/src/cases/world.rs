@@ -13,12 +13,13 @@ pub use self::pods::{
     AMBER, AMBER_A, AMBER_B, AMBER_OUT, BEYOND, BLUE, BLUE_A, BLUE_B, BLUE_C, ETHER_TYPE_OF_TEAL,
     GATEWAY_ON_AMBER, GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN, GREEN_A, GREEN_B, GREEN_C, GREY,
     GREY_A, GREY_B, OCHRE, OCHRE_A, OLIVE, OLIVE_A, OUTSIDE, PODS, Pod, RED, RED_A, RED_B, RED_D,
-    STEEL, STEEL_A, STEEL_B, TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, UPLINK, WHITE, WHITE_A, WHITE_B,
+    SERVICE, STEEL, STEEL_A, STEEL_B, TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, UPLINK, WHITE, WHITE_A,
+    WHITE_B,
 };
 use self::pods::{MTU, ROUTER};
 
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
-use crate::endpoint::{ENDPOINT_GATEWAY, Endpoint, EndpointKey, FdbKey};
+use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_SERVICE, Endpoint, EndpointKey, FdbKey};
 use crate::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
 use crate::network::{NETWORK_L3, NETWORK_NEXT_HOP, NETWORK_TRUNK, NETWORK_WIRE, Network};
 use crate::policy::{Family, Tables};
@@ -184,11 +185,16 @@ impl World {
         let gateways = gateways
             .into_iter()
             .chain(GATEWAY_ON_WHITE.map(|ip| (WHITE, ip)))
-            .chain(GATEWAY_ON_AMBER.map(|ip| (AMBER, ip)));
-        for (network, ip) in gateways {
+            .chain(GATEWAY_ON_AMBER.map(|ip| (AMBER, ip)))
+            .map(|at| (at, ENDPOINT_GATEWAY));
+        let services = [GREEN, BLUE, AMBER, TEAL].into_iter();
+        let services = services
+            .flat_map(|network| SERVICE.map(|ip| (network, ip)))
+            .map(|at| (at, ENDPOINT_SERVICE));
+        for ((network, ip), flags) in gateways.chain(services) {
             let gateway = Endpoint {
                 ifindex: 0,
-                flags: ENDPOINT_GATEWAY,
+                flags,
                 mac: GATEWAY_MAC,
                 port_id: 0,
             };

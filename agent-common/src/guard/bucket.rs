@@ -63,6 +63,9 @@ const FLAGS: u32 = 32;
 pub struct FlowPlace(u64);
 
 impl FlowPlace {
+    /// That of no key, for programs that cannot find one.
+    pub const NOWHERE: Self = Self(0);
+
     /// Finds the place of a key.
     ///
     /// Sums of keys that differ alike differ alike, whatever the secret. So the sum is mixed (Stafford, "Better bit mixing", 2011): what
@@ -79,6 +82,18 @@ impl FlowPlace {
     #[inline(always)]
     pub const fn bucket(self) -> u32 {
         (self.0 >> (u64::BITS - BUCKET_BITS)) as u32
+    }
+
+    /// All bits of it.
+    #[inline(always)]
+    pub(crate) const fn sum(self) -> u64 {
+        self.0
+    }
+
+    /// Its share of a number of places, from 0 to less than `count`.
+    #[inline(always)]
+    pub(crate) const fn share(self, count: u32) -> u32 {
+        (((self.0 >> 32) * count as u64) >> 32) as u32
     }
 
     /// The tag of its key, where it is in a state.

@@ -99,7 +99,7 @@ impl FlowKey {
 
     /// Writes the key of a tuple.
     #[inline(always)]
-    pub(super) fn write(&mut self, network: u32, tuple: &Tuple, from_high: bool) {
+    pub(crate) fn write(&mut self, network: u32, tuple: &Tuple, from_high: bool) {
         let ((low, low_port), (high, high_port)) = tuple.in_order(from_high);
         self.network = network;
         self.protocol = tuple.protocol;
@@ -228,9 +228,15 @@ impl FlowWords {
         self.flags & (FLOW_FIN_LOW | FLOW_FIN_HIGH) == FLOW_FIN_LOW | FLOW_FIN_HIGH
     }
 
+    /// Reports whether an end has reset the connection, or both have closed it.
+    #[inline(always)]
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.flags & FLOW_RESET != 0 || self.is_closed()
+    }
+
     /// Reports whether a packet goes in the direction of the opener's first one.
     #[inline(always)]
-    pub(super) const fn is_onward(&self, from_high: bool) -> bool {
+    pub(crate) const fn is_onward(&self, from_high: bool) -> bool {
         (self.flags & FLOW_HIGH_OPENED != 0) == from_high
     }
 
@@ -271,7 +277,7 @@ impl FlowWords {
     ///
     /// Its time stays where this CPU is a tick behind.
     #[inline(always)]
-    pub(super) const fn noted(&self, flags: u32, (egress, ingress): (u32, u32), now: u32) -> Self {
+    pub(crate) const fn noted(&self, flags: u32, (egress, ingress): (u32, u32), now: u32) -> Self {
         let is_later = ticks_since(self.seen, now) > 0;
         Self {
             seen: if is_later { now } else { self.seen },
@@ -283,7 +289,7 @@ impl FlowWords {
 
     /// Returns the flags after a packet of the connection.
     #[inline(always)]
-    pub(super) const fn after(&self, tuple: &Tuple, from_high: bool) -> u32 {
+    pub(crate) const fn after(&self, tuple: &Tuple, from_high: bool) -> u32 {
         let mut flags = self.flags;
         if !self.is_onward(from_high) {
             flags |= FLOW_ANSWERED;
@@ -300,7 +306,7 @@ impl FlowWords {
 
 /// Returns the flags of a connection after its first packet.
 #[inline(always)]
-pub(super) const fn opened(tuple: &Tuple, from_high: bool, high_opened: bool) -> u32 {
+pub(crate) const fn opened(tuple: &Tuple, from_high: bool, high_opened: bool) -> u32 {
     let mut flags = if high_opened { FLOW_HIGH_OPENED } else { 0 };
     if tuple.protocol == IPPROTO_TCP {
         flags |= FLOW_TCP;

@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::flow::ticks_since;
-use super::tables::GuardTables;
+use super::tables::FragmentTables;
 use super::tuple::{Tuple, is_icmp};
 use crate::addr::Ip16;
 use crate::drop::DropReason;
@@ -89,7 +89,7 @@ const fn needs_first(tuple: &Tuple, packet: &Packet) -> bool {
 /// # Errors
 /// `PolicyFragment` for a later fragment without a first one; those of [`Tuple::read`].
 #[inline(always)]
-pub(super) fn ports<F: Frame + ?Sized, T: GuardTables>(
+pub(crate) fn ports<F: Frame + ?Sized, T: FragmentTables>(
     frame: &F,
     network: u32,
     scratch: &Scratch,
@@ -123,7 +123,12 @@ pub(super) fn ports<F: Frame + ?Sized, T: GuardTables>(
 
 /// Keeps the ports of a first fragment that passes, for those that follow.
 #[inline(always)]
-pub(super) fn keep<T: GuardTables>(packet: &Packet, tables: &T, tuple: &Tuple, key: &FragmentKey) {
+pub(crate) fn keep<T: FragmentTables>(
+    packet: &Packet,
+    tables: &T,
+    tuple: &Tuple,
+    key: &FragmentKey,
+) {
     if !packet.fragment || packet.later || !needs_first(tuple, packet) {
         return;
     }

@@ -7,7 +7,7 @@ use super::{GUARD_NODE, Guard};
 use crate::addr::MacAddr;
 use crate::drop::DropReason;
 use crate::endpoint::{
-    ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint,
+    ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_SERVICE, ENDPOINT_WIRE, Endpoint,
 };
 use crate::packet::{ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame};
 use crate::policy::{self, Act, Family, Scratch};
@@ -38,7 +38,12 @@ pub fn depart<F: Frame + ?Sized, T: GuardTables>(
             None => NO_PORT,
         },
         Act::Leave | Act::Wire | Act::WireRoute | Act::Flood => NO_PORT,
-        Act::Drop(_) | Act::Ignore | Act::ArpReply | Act::NdReply | Act::EchoReply => {
+        Act::Drop(_)
+        | Act::Ignore
+        | Act::Service
+        | Act::ArpReply
+        | Act::NdReply
+        | Act::EchoReply => {
             return Ok(());
         }
     };
@@ -184,7 +189,8 @@ pub(super) const NO_PORT: u32 = u32::MAX;
 /// The port of an endpoint of this node, else [`NO_PORT`].
 #[inline(always)]
 pub(super) const fn port_here(to: &Endpoint) -> u32 {
-    let elsewhere = ENDPOINT_REMOTE | ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE | ENDPOINT_WIRE;
+    let elsewhere =
+        ENDPOINT_REMOTE | ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE | ENDPOINT_WIRE | ENDPOINT_SERVICE;
     if to.flags & elsewhere == 0 {
         to.port_id as u32
     } else {

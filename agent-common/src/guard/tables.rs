@@ -47,8 +47,18 @@ pub const fn budget_of_address(network: u32, ip: &Ip16) -> u32 {
     BUDGETS / 2 + (mixed >> 16 & (BUDGETS / 2 - 1))
 }
 
+/// Ports of packets that come in parts, and the time.
+pub trait FragmentTables {
+    /// Returns the record of a packet's first fragment.
+    fn fragment(&self, key: &FragmentKey) -> Option<Fragment>;
+    /// Keeps what a first fragment has.
+    fn keep_fragment(&self, key: &FragmentKey, first: &Fragment);
+    /// The time, ticks.
+    fn now(&self) -> u32;
+}
+
 /// Tables of guarded networks, in which the engine looks up by its own means.
-pub trait GuardTables: Tables {
+pub trait GuardTables: Tables + FragmentTables {
     /// The sets of a port; all zeroes for a port without.
     ///
     /// An engine may show their stamp only ([`Guard::is_brief`]), where it finds that sooner.
@@ -86,12 +96,6 @@ pub trait GuardTables: Tables {
     /// It takes the place of an entry that is there.
     /// False when there is no room.
     fn open(&self, key: &FlowKey, words: &FlowWords) -> bool;
-    /// Returns the record of a packet's first fragment.
-    fn fragment(&self, key: &FragmentKey) -> Option<Fragment>;
-    /// Keeps what a first fragment has.
-    fn keep_fragment(&self, key: &FragmentKey, first: &Fragment);
-    /// The time, ticks.
-    fn now(&self) -> u32;
     /// Takes the price of a new connection from a bucket; false when it has less.
     fn pay(&self, budget: u32) -> bool;
 

@@ -270,6 +270,20 @@ impl Tables for World {
     }
 }
 
+impl FragmentTables for World {
+    fn fragment(&self, key: &FragmentKey) -> Option<Fragment> {
+        self.fragments.borrow().get(key).copied()
+    }
+
+    fn keep_fragment(&self, key: &FragmentKey, first: &Fragment) {
+        self.fragments.borrow_mut().insert(*key, *first);
+    }
+
+    fn now(&self) -> u32 {
+        self.now.get()
+    }
+}
+
 impl GuardTables for World {
     /// As programs find it.
     fn guard(&self, port_id: u16) -> Guard {
@@ -370,18 +384,6 @@ impl GuardTables for World {
             self.opened.borrow_mut().insert(*key, *words);
         }
         !self.full.get()
-    }
-
-    fn fragment(&self, key: &FragmentKey) -> Option<Fragment> {
-        self.fragments.borrow().get(key).copied()
-    }
-
-    fn keep_fragment(&self, key: &FragmentKey, first: &Fragment) {
-        self.fragments.borrow_mut().insert(*key, *first);
-    }
-
-    fn now(&self) -> u32 {
-        self.now.get()
     }
 
     fn pay(&self, _: u32) -> bool {

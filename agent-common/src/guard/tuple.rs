@@ -69,7 +69,7 @@ impl Tuple {
 
     /// Takes the addresses of a packet, as yet without ports.
     #[inline(always)]
-    pub(super) fn start(&mut self, packet: &Packet) {
+    pub(crate) fn start(&mut self, packet: &Packet) {
         self.source.set(&packet.source);
         self.destination.set(&packet.destination);
         self.source_port = 0;
@@ -82,7 +82,7 @@ impl Tuple {
 
     /// Reports whether the source is the higher end, by address, then by port.
     #[inline(always)]
-    pub(super) fn is_from_high(&self) -> bool {
+    pub(crate) fn is_from_high(&self) -> bool {
         let [a0, a1, a2, a3] = self.source.words();
         let [b0, b1, b2, b3] = self.destination.words();
         if a0 != b0 {
@@ -114,7 +114,7 @@ impl Tuple {
 
     /// Reports whether it opens a connection of TCP.
     #[inline(always)]
-    pub(super) const fn is_opening(&self) -> bool {
+    pub(crate) const fn is_opening(&self) -> bool {
         self.protocol == IPPROTO_TCP && self.tcp & (SYN | ACK) == SYN
     }
 

@@ -25,6 +25,10 @@ pub enum Decision {
     Leave(Endpoint),
     /// Hand to the node's own network stack, which routes it.
     Node,
+    /// Translate from the address of a Service to that of an endpoint.
+    ///
+    /// Then it is decided about once more.
+    Service,
     /// Send out of the network's uplink as it is.
     Wire,
     /// Send out of the network's uplink, a hop less.
@@ -62,6 +66,10 @@ pub enum Act {
     Leave,
     /// Hand to the node's own network stack.
     Node,
+    /// Translate from the address of a Service to that of an endpoint.
+    ///
+    /// Then it is decided about once more.
+    Service,
     /// Send out of the network's uplink as it is.
     Wire,
     /// Send out of the network's uplink to [`Scratch::to`], a hop less.
@@ -91,6 +99,7 @@ impl Act {
             Self::Route => Decision::Route(to, packet.family),
             Self::Leave => Decision::Leave(to),
             Self::Node => Decision::Node,
+            Self::Service => Decision::Service,
             Self::Wire => Decision::Wire,
             Self::WireRoute => Decision::WireRoute(to, packet.family),
             Self::Flood => Decision::Flood,
@@ -114,7 +123,12 @@ impl Act {
             Self::WireRoute => Some(6),
             Self::Flood => Some(7),
             Self::Node => Some(8),
-            Self::Drop(_) | Self::Ignore | Self::ArpReply | Self::NdReply | Self::EchoReply => None,
+            Self::Drop(_)
+            | Self::Ignore
+            | Self::Service
+            | Self::ArpReply
+            | Self::NdReply
+            | Self::EchoReply => None,
         }
     }
 
@@ -149,6 +163,7 @@ impl Act {
             | Self::Ignore
             | Self::Leave
             | Self::Node
+            | Self::Service
             | Self::ArpReply
             | Self::NdReply
             | Self::EchoReply => false,

@@ -7,15 +7,19 @@ use super::tables::Tables;
 use crate::addr::{GATEWAY_MAC, Ip16};
 use crate::drop::DropReason;
 use crate::endpoint::{
-    ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint,
+    ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_SERVICE, ENDPOINT_WIRE, Endpoint,
 };
 use crate::packet::{Frame, ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_UDP, PORTS_LEN};
 use crate::port::{PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_NODE, PORT_OUTSIDE, PORT_WIRE, Port};
+
+/// Flags of addresses that no port has, and that have a MAC address all the same.
+const ANSWERED_FOR: u32 = ENDPOINT_GATEWAY | ENDPOINT_SERVICE;
 
 /// Looks up the receiver by its MAC address, and forwards there.
 ///
 /// A neighbour may remember the MAC address of a pod that is gone. An IP packet to one that no port has is for the
 /// port with its address, so no announcement is needed. The neighbour learns of the new one when it asks again.
+/// The virtual gateway's is one that no port has: by it packets for Services come.
 ///
 /// # Errors
 /// `Flood`, `Hairpin`, `NoEndpoint`.
@@ -32,13 +36,35 @@ pub(super) fn by_mac<T: Tables>(
         }
         return Ok(Act::Switch);
     }
-    if port.flags & PORT_WIRE != 0 {
+    let is_wired = port.flags & PORT_WIRE != 0;
+    let may_be_here = is_ip && (!is_wired || resolve::is_gateway(scratch));
+    if may_be_here && resolve::addressee(port, tables, scratch) {
+        if scratch.to.flags & ENDPOINT_SERVICE != 0 {
+            return serve(port, scratch);
+        }
+        if !is_wired && resolve::is_heir(port, &scratch.to) {
+            return Ok(Act::Moved);
+        }
+    }
+    if is_wired {
         return Ok(Act::Wire);
     }
-    if is_ip && resolve::heir(port, tables, scratch) {
-        return Ok(Act::Moved);
-    }
     drop(DropReason::NoEndpoint)
+}
+
+/// Has a packet for a Service translated.
+///
+/// # Errors
+/// `NoEndpoint` for one from outside: the network's own have Services. `LinkLocal` for a sender that cannot be answered.
+#[inline(always)]
+fn serve(port: &Port, scratch: &Scratch) -> Step<Act> {
+    if port.flags & (PORT_OUTSIDE | PORT_ANY_IP) != 0 {
+        return drop(DropReason::NoEndpoint);
+    }
+    if scratch.packet.source.is_link_local_v6() {
+        return drop(DropReason::LinkLocal);
+    }
+    Ok(Act::Service)
 }
 
 /// Looks up the receiver by its IP address, and routes there.
@@ -65,6 +91,9 @@ pub(super) fn by_ip<F: Frame + ?Sized, T: Tables>(
     let (to, packet) = (&scratch.to, &scratch.packet);
     if to.flags & ENDPOINT_OUTSIDE != 0 {
         return drop(DropReason::NoEndpoint);
+    }
+    if to.flags & ENDPOINT_SERVICE != 0 {
+        return serve(port, scratch);
     }
     if port.flags & PORT_OUTSIDE != 0 {
         enter(port, tables, packet, to)?;
@@ -214,7 +243,7 @@ pub(super) fn answer_arp<T: Tables>(
 ) -> Step<Act> {
     if resolve::target(port, tables, scratch) {
         let to = &mut scratch.to;
-        if port.flags & PORT_L3 != 0 && !is_probe && to.flags & ENDPOINT_GATEWAY == 0 {
+        if port.flags & PORT_L3 != 0 && !is_probe && to.flags & ANSWERED_FOR == 0 {
             to.mac = GATEWAY_MAC;
         }
         return Ok(Act::ArpReply);
@@ -236,7 +265,7 @@ pub(super) fn answer_nd<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratc
         if to.flags & ENDPOINT_OUTSIDE != 0 {
             return drop(DropReason::NoEndpoint);
         }
-        if to.flags & ENDPOINT_GATEWAY == 0 {
+        if to.flags & ANSWERED_FOR == 0 {
             if to.port_id == port.port_id {
                 // Duplicate address detection for its own address: nobody objects.
                 return Ok(Act::Ignore);

@@ -38,14 +38,18 @@ pub(super) fn endpoint<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratch
     Ok(keep(found, &mut scratch.to))
 }
 
-/// Looks up another port by the packet's address; false when there is none.
+/// Looks up the endpoint with the packet's address; false when there is none.
 #[inline(always)]
-pub(super) fn heir<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratch) -> bool {
+pub(super) fn addressee<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratch) -> bool {
     let found = holder(port, tables, &scratch.packet.destination);
-    let no_port = ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE | ENDPOINT_WIRE;
     keep(found, &mut scratch.to)
-        && scratch.to.flags & no_port == 0
-        && scratch.to.port_id != port.port_id
+}
+
+/// Reports whether an endpoint is another port.
+#[inline(always)]
+pub(super) const fn is_heir(port: &Port, to: &Endpoint) -> bool {
+    let no_port = ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE | ENDPOINT_WIRE;
+    to.flags & no_port == 0 && to.port_id != port.port_id
 }
 
 /// Looks up the endpoint with [`Scratch::target`]; false when there is none.
@@ -66,6 +70,12 @@ pub(super) fn way_out<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratch)
 #[inline(always)]
 pub(super) fn holder<T: Tables>(port: &Port, tables: &T, ip: &Ip16) -> Option<Endpoint> {
     tables.endpoint(port.network, ip)
+}
+
+/// Reports whether a frame is for the virtual gateway's MAC address.
+#[inline(always)]
+pub(super) fn is_gateway(scratch: &Scratch) -> bool {
+    destination(scratch) == GATEWAY_MAC
 }
 
 #[inline(always)]

@@ -9,8 +9,8 @@
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::endpoint::Endpoint;
 use agent_common::guard::{
-    self, AtomKey, BUDGETS, Classes, FlowKey, FlowWords, Fragment, FragmentKey, Guard, GuardTables,
-    PaddedGuard, Passage, Row, RowKey, Secret, SetKey, Slot, Stamp,
+    self, AtomKey, BUDGETS, Classes, FlowKey, FlowWords, Fragment, FragmentKey, FragmentTables,
+    Guard, GuardTables, PaddedGuard, Passage, Row, RowKey, Secret, SetKey, Slot, Stamp,
 };
 use agent_common::map as size;
 use agent_common::policy::Tables;
@@ -35,7 +35,8 @@ static SETS: HashMap<SetKey, u32> = HashMap::pinned(size::MAX_SET_ROWS, NO_PREAL
 #[map]
 static ROWS: HashMap<RowKey, Row> = HashMap::pinned(size::MAX_ROWS, NO_PREALLOC);
 #[map]
-static FRAGMENTS: LruHashMap<FragmentKey, Fragment> = LruHashMap::pinned(size::MAX_FRAGMENTS, 0);
+pub(super) static FRAGMENTS: LruHashMap<FragmentKey, Fragment> =
+    LruHashMap::pinned(size::MAX_FRAGMENTS, 0);
 #[map]
 static FLOW_BUDGETS: Array<u64> = Array::pinned(BUDGETS, 0);
 #[map]
@@ -77,7 +78,7 @@ impl GuardedTables {
 ///
 /// The kernel's own count of its ticks is a word in memory; the clock takes longer than a look-up in virtual machines.
 #[inline(always)]
-fn now(passage: &mut Passage) -> u64 {
+pub(super) fn now(passage: &mut Passage) -> u64 {
     // SAFETY: no memory is involved.
     let jiffies = unsafe { bpf_jiffies64() };
     if passage.has_ticked(jiffies) {
@@ -110,6 +111,25 @@ impl Tables for GuardedTables {
     #[inline(always)]
     fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
         self.tables.station(network, mac)
+    }
+}
+
+impl FragmentTables for GuardedTables {
+    #[inline(always)]
+    fn fragment(&self, key: &FragmentKey) -> Option<Fragment> {
+        // SAFETY: as in `atom_of_member`.
+        unsafe { FRAGMENTS.get(key) }.copied()
+    }
+
+    #[inline(always)]
+    fn keep_fragment(&self, key: &FragmentKey, first: &Fragment) {
+        // Without memory the fragments that follow are dropped.
+        let _ = FRAGMENTS.insert(key, first, 0);
+    }
+
+    #[inline(always)]
+    fn now(&self) -> u32 {
+        guard::tick(self.now)
     }
 }
 
@@ -220,23 +240,6 @@ impl GuardTables for GuardedTables {
     #[inline(always)]
     fn open(&self, key: &FlowKey, words: &FlowWords) -> bool {
         flows::open(key, words)
-    }
-
-    #[inline(always)]
-    fn fragment(&self, key: &FragmentKey) -> Option<Fragment> {
-        // SAFETY: as in `atom_of_member`.
-        unsafe { FRAGMENTS.get(key) }.copied()
-    }
-
-    #[inline(always)]
-    fn keep_fragment(&self, key: &FragmentKey, first: &Fragment) {
-        // Without memory the fragments that follow are dropped.
-        let _ = FRAGMENTS.insert(key, first, 0);
-    }
-
-    #[inline(always)]
-    fn now(&self) -> u32 {
-        guard::tick(self.now)
     }
 
     #[inline(always)]

@@ -87,11 +87,24 @@ pub(super) const fn of(reason: DropReason) -> &'static str {
             "allow it in an ingress rule of a policy that selects the receiver: podnet-agent get policies lists them"
         }
         DropReason::PolicyFragment => {
-            "send packets that need no fragments, or fragments in their order: policies are judged by ports, which the \
+            "send packets that need no fragments, or fragments in their order: policies and Services go by ports, which the \
              first one has"
         }
         DropReason::FlowLimit => {
-            "open fewer connections: a sender may open 4,000 a second through policies"
+            "open fewer connections: a sender may open 4,000 a second through policies, and as many to Services"
+        }
+        DropReason::NoService => {
+            "look for the address, the port and its protocol in podnet-agent get services; the Service belongs to the \
+             network that its label podnet.dev/network names"
+        }
+        DropReason::NoBackend => {
+            "see that pods which the Service selects are on its network and ready: podnet-agent get services"
+        }
+        DropReason::NoLocalBackend => {
+            "give the Service internalTrafficPolicy: Cluster, or run one of its pods on this node"
+        }
+        DropReason::ServiceClash => {
+            "use another source port: the client has a connection with each endpoint from this one, by another Service"
         }
         DropReason::NoTunnel => {
             "the node has gone or has just changed its address: ask again, and look at its agent"

@@ -72,6 +72,13 @@ impl Departure<'_> {
                 let details = json!({"mac": GATEWAY_MAC.to_string()});
                 Ok(Outcome::new(Verdict::Answered, text, details))
             }
+            Decision::Service => {
+                let found = "the address of a Service of the network";
+                let verdict = "service: to one of its endpoints, and decided about anew";
+                self.story.step("policy", found, verdict);
+                let text = "translated to an endpoint of the Service: ask for that endpoint";
+                Ok(Outcome::new(Verdict::Left, text, json!({})))
+            }
             Decision::Switch(endpoint) => {
                 self.story.step("policy", "a member", "switch: as it is");
                 self.deliver(&endpoint, port, frame).await

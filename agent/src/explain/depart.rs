@@ -246,6 +246,7 @@ impl Departure<'_> {
             | Decision::Leave(_)
             | Decision::WireRoute(..)
             | Decision::Node
+            | Decision::Service
             | Decision::EchoReply(..) => {
                 // Without an answer the packet itself is never sent.
                 let outcome = self.carry_out(decision, port, &question).await?;
@@ -340,6 +341,7 @@ pub(super) const fn is_forwarded(decision: Decision) -> bool {
         | Decision::Wire
         | Decision::WireRoute(..)
         | Decision::Node
+        | Decision::Service
         | Decision::Flood => true,
         Decision::Drop(_)
         | Decision::Ignore

@@ -10,8 +10,8 @@ use agent_common::endpoint::{
     ENDPOINT_GATEWAY, ENDPOINT_GUARD, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint,
 };
 use agent_common::guard::{
-    self, AtomKey, End, FLOW_HIGH_OPENED, FlowKey, FlowWords, Fragment, FragmentKey, Guard,
-    GuardTables, Passage, RowKey, SetKey, To, Tuple,
+    self, AtomKey, End, FLOW_HIGH_OPENED, FlowKey, FlowWords, Fragment, FragmentKey,
+    FragmentTables, Guard, GuardTables, Passage, RowKey, SetKey, To, Tuple,
 };
 use agent_common::packet::{ETH_P_ARP, ETH_P_IP, ETH_P_IPV6};
 use agent_common::policy::{self, Act, Packet, Scratch, Tables};
@@ -73,6 +73,19 @@ impl Tables for LiveGuards<'_> {
 
     fn has_ether_type(&self, network: u32, ether_type: u16) -> bool {
         self.live.has_ether_type(network, ether_type)
+    }
+}
+
+impl FragmentTables for LiveGuards<'_> {
+    /// Of no packet: none that is asked about comes in parts.
+    fn fragment(&self, _: &FragmentKey) -> Option<Fragment> {
+        None
+    }
+
+    fn keep_fragment(&self, _: &FragmentKey, _: &Fragment) {}
+
+    fn now(&self) -> u32 {
+        self.now
     }
 }
 
@@ -151,17 +164,6 @@ impl GuardTables for LiveGuards<'_> {
 
     fn open(&self, _: &FlowKey, _: &FlowWords) -> bool {
         true
-    }
-
-    /// Of no packet: none that is asked about comes in parts.
-    fn fragment(&self, _: &FragmentKey) -> Option<Fragment> {
-        None
-    }
-
-    fn keep_fragment(&self, _: &FragmentKey, _: &Fragment) {}
-
-    fn now(&self) -> u32 {
-        self.now
     }
 
     fn pay(&self, _: u32) -> bool {

@@ -18,7 +18,7 @@ use crate::pod::Abi;
 const LOOKS: usize = 4;
 
 /// Value of `FLOW_SECRET`.
-type Halves = [[u64; 8]; 2];
+pub(crate) type Halves = [[u64; 8]; 2];
 
 /// `FLOWS`, by a handle of its own: a look at all of them holds nobody up.
 pub struct Connections {
@@ -49,10 +49,9 @@ impl Connections {
         take: &mut impl FnMut(&'static str) -> Result<Map, DatapathError>,
     ) -> Result<Self, DatapathError> {
         let map = Array::try_from(take(Self::NAME)?);
-        let secret = Array::try_from(take(Self::SECRET)?);
         Ok(Self {
             map: map.map_err(DatapathError::map("open", Self::NAME))?,
-            secret: secret_of(secret.map_err(DatapathError::map("open", Self::SECRET))?)?,
+            secret: secret_of(Self::SECRET, take(Self::SECRET)?)?,
         })
     }
 
@@ -115,9 +114,10 @@ impl Connections {
     }
 }
 
-/// Reads the secret of the connections' places; writes it where there is none.
-fn secret_of(mut map: Array<MapData, Abi<Halves>>) -> Result<Halves, DatapathError> {
-    let name = Connections::SECRET;
+/// Reads the secret of connections' places; writes it where there is none.
+pub(crate) fn secret_of(name: &'static str, map: Map) -> Result<Halves, DatapathError> {
+    let map = Array::<MapData, Abi<Halves>>::try_from(map);
+    let mut map = map.map_err(DatapathError::map("open", name))?;
     let Abi(mut secret) = map.get(&0, 0).map_err(DatapathError::map("read", name))?;
     if secret == Halves::new_zeroed() {
         draw(name, secret.as_mut_bytes())?;

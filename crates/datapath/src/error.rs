@@ -52,30 +52,9 @@ pub enum DatapathError {
         /// Why not.
         source: io::Error,
     },
-    /// The kernel's type information cannot be read.
-    #[error(
-        "cannot read {}, in which programs find where a checksum is still to be written: use a kernel with \
-         CONFIG_DEBUG_INFO_BTF=y, and mount sysfs where the agent runs",
-        path.display()
-    )]
-    NoTypes {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The kernel's type information has not what programs need.
-    #[error(
-        "{} {misfit}, so programs cannot find where a checksum is still to be written: use a kernel that \
-         docs/compatibility.md names",
-        path.display()
-    )]
-    Types {
-        /// The file.
-        path: PathBuf,
-        /// The misfit.
-        misfit: Misfit,
-    },
+    /// The kernel's type information is of no use to programs.
+    #[error(transparent)]
+    Types(#[from] kernel_types::TypesError),
     /// The kernel refused the programs or maps.
     #[error("cannot load the eBPF object")]
     Load {
@@ -163,23 +142,6 @@ pub enum DatapathError {
         /// Why not.
         source: Box<PinError>,
     },
-}
-
-/// Why programs cannot use a kernel's type information.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Misfit {
-    /// It is not BTF, or of another version.
-    #[error("is not BTF of version 1")]
-    Format,
-    /// A structure or a field is not in it.
-    #[error("has no {0}")]
-    Missing(&'static str),
-    /// A field is where programs cannot read it.
-    #[error("has {0} of struct sk_buff at an unexpected place")]
-    Place(&'static str),
-    /// More bytes than programs read at once lie between fields.
-    #[error("has fields of struct sk_buff {0} bytes apart")]
-    Apart(u32),
 }
 
 impl DatapathError {

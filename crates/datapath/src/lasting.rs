@@ -43,8 +43,22 @@ pub(crate) const CONNECTIONS: Kind = Kind {
     maps: &["FLOWS", "FLOW_SECRET", "FRAGMENTS", "FLOW_BUDGETS"],
 };
 
+/// Services, and the connections to them.
+pub(crate) const SERVICES: Kind = Kind {
+    name: "services",
+    maps: &[
+        "SERVICES",
+        "BACKENDS",
+        "MEMBERS",
+        "AFFINITIES",
+        "TRANSLATIONS",
+        "SERVICE_SECRET",
+        "SERVICE_BUDGETS",
+    ],
+};
+
 /// All kinds.
-pub(crate) const KINDS: [Kind; 3] = [DROPS, GUARDS, CONNECTIONS];
+pub(crate) const KINDS: [Kind; 4] = [DROPS, GUARDS, CONNECTIONS, SERVICES];
 
 impl Kind {
     /// Returns the kind that a map belongs to, if any.

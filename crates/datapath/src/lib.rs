@@ -15,7 +15,6 @@
 //! ```
 
 pub mod bpffs;
-mod btf;
 pub mod capture;
 pub mod connections;
 mod cost;
@@ -31,6 +30,7 @@ mod open;
 mod pin;
 mod pod;
 mod programs;
+mod services;
 mod storm;
 mod switched;
 mod table;
@@ -40,13 +40,14 @@ mod xsk;
 
 pub use cost::ProgramCost;
 pub use counters::{Counters, DropCount};
-pub use error::{DatapathError, Misfit};
+pub use error::DatapathError;
 pub use event::{Events, Sample};
 pub use guard::{BlockKey, Blocks, GuardMaps};
 pub use hook::{Dispatcher, Hook, HookKind};
 pub use object::{Layout, MapLayout};
 pub use open::{Datapath, Options, Retired};
 pub use pin::PinDir;
+pub use services::{ServiceMaps, Translations};
 pub use storm::Storm;
 pub use switched::{Sets, SwitchFiles};
 pub use table::{Entries, Table, Tables, Vteps};

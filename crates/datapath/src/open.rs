@@ -17,7 +17,6 @@ use agent_common::seal::{SealedGuard, SealedPort, Stored};
 use aya::EbpfLoader;
 use aya::maps::{Map, MapData, RingBuf};
 
-use crate::btf;
 use crate::capture::{Marks, Sampler};
 use crate::counters::{self, Counters};
 use crate::error::DatapathError;
@@ -29,12 +28,10 @@ use crate::lasting;
 use crate::object::{self, Layout};
 use crate::pin::PinDir;
 use crate::programs::{Maps, Programs, Side};
+use crate::services::ServiceMaps;
 use crate::storm::Storm;
 use crate::switched::{self, Sets};
 use crate::table::{Bytes, Table, Tables, Vteps};
-
-/// The running kernel's types.
-pub(crate) const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 /// The datapath to open.
 #[derive(Debug, Clone)]
@@ -56,7 +53,7 @@ impl Options {
         Self {
             bpffs,
             object: None,
-            types: PathBuf::from(KERNEL_TYPES),
+            types: PathBuf::from(kernel_types::KERNEL_TYPES),
             max_ports,
         }
     }
@@ -121,7 +118,7 @@ impl Datapath {
     /// When the object is missing, the kernel refuses it, or a pin is not what it should be.
     pub fn open(options: &Options) -> Result<Self, DatapathError> {
         let object = object::bytes(options.object.as_ref())?;
-        let skb = btf::skb_layout(&options.types)?.pack();
+        let skb = kernel_types::skb_layout(&options.types)?.pack();
         let sizes = sizes(options.max_ports);
         let layout = Layout::of(&object, &sizes)?;
         let pins = PinDir::new(options.bpffs.clone());
@@ -234,6 +231,30 @@ impl Datapath {
     /// The kernel refuses one.
     pub fn serve_guards(&self) -> Result<(), DatapathError> {
         self.programs.load_guards()
+    }
+
+    /// Takes the maps of Services; they can be taken once.
+    ///
+    /// Loads the programs that translate, if there is a Service.
+    ///
+    /// # Errors
+    /// When they were taken before, or the kernel refuses.
+    pub fn services(&mut self) -> Result<ServiceMaps, DatapathError> {
+        let maps = ServiceMaps::new(|name| self.maps.take(name))?;
+        if !maps.services.is_empty()? {
+            self.programs.load_services()?;
+        }
+        Ok(maps)
+    }
+
+    /// Loads the programs that translate, if they are not.
+    ///
+    /// Before the first Service of a network is written.
+    ///
+    /// # Errors
+    /// When the kernel refuses one.
+    pub fn serve_services(&self) -> Result<(), DatapathError> {
+        self.programs.load_services()
     }
 
     /// Takes the marks of ports under capture; they can be taken once.

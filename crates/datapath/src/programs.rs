@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_common::map::{
     JUMP_ANSWER, JUMP_CARRY, JUMP_FLOOD, JUMP_GUARD_IN, JUMP_GUARD_POD, JUMP_GUARD_TO,
-    JUMP_ICMP_ERROR, JUMP_PUBLISH, JUMP_REPLICATE, JUMP_TO_WIRE, JUMP_WIRE, ROOT_FROM_GATEWAY,
-    ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_TO_POD, ROOT_XDP_UPLINK,
+    JUMP_ICMP_ERROR, JUMP_PUBLISH, JUMP_REPLICATE, JUMP_REPLY, JUMP_SERVICE, JUMP_TO_WIRE,
+    JUMP_WIRE, ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_TO_POD,
+    ROOT_XDP_UPLINK,
 };
 use aya::Ebpf;
 use aya::maps::{Map, MapData, ProgramArray};
@@ -49,6 +50,11 @@ const GUARDS: [(u32, &str); 5] = [
     (JUMP_GUARD_TO, "guard_to"),
     (JUMP_GUARD_POD, "guard_pod"),
 ];
+
+/// Programs that translate, with their slots in `JUMP`.
+///
+/// They are loaded with the first Service of a network.
+const SERVICES: [(u32, &str); 2] = [(JUMP_REPLY, "reply"), (JUMP_SERVICE, "service")];
 
 /// A place where packets come in: a dispatcher, and the programs behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -151,6 +157,8 @@ struct Inner {
     loaded: BTreeSet<Side>,
     /// Whether the programs that judge by policies are loaded.
     guards: bool,
+    /// Whether the programs that translate are loaded.
+    services: bool,
     /// Whether packets meet these programs.
     active: bool,
 }
@@ -169,6 +177,7 @@ impl Programs {
             object,
             loaded: BTreeSet::new(),
             guards: false,
+            services: false,
             active: false,
         };
         Self {
@@ -208,7 +217,8 @@ impl Programs {
         let mut inner = self.lock();
         let mut sides = Side::ALL.into_iter();
         sides.try_for_each(|side| inner.load(side, &self.jump))?;
-        inner.load_guards(&self.jump)
+        inner.load_guards(&self.jump)?;
+        inner.load_services(&self.jump)
     }
 
     /// Loads the programs that judge by policies, if they are not.
@@ -217,6 +227,14 @@ impl Programs {
     /// As [`Self::load`].
     pub(crate) fn load_guards(&self) -> Result<(), DatapathError> {
         self.lock().load_guards(&self.jump)
+    }
+
+    /// Loads the programs that translate, if they are not.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub(crate) fn load_services(&self) -> Result<(), DatapathError> {
+        self.lock().load_services(&self.jump)
     }
 
     /// Pins the dispatcher of a side, if none is.
@@ -320,6 +338,14 @@ impl Inner {
         if !self.guards {
             self.load_jumps(&GUARDS, jump)?;
             self.guards = true;
+        }
+        Ok(())
+    }
+
+    fn load_services(&mut self, jump: &Path) -> Result<(), DatapathError> {
+        if !self.services {
+            self.load_jumps(&SERVICES, jump)?;
+            self.services = true;
         }
         Ok(())
     }

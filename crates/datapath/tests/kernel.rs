@@ -26,6 +26,8 @@ mod remote;
 mod scratch;
 #[path = "kernel/seals.rs"]
 mod seals;
+#[path = "kernel/services.rs"]
+mod services;
 #[path = "kernel/shaped.rs"]
 mod shaped;
 #[path = "kernel/sides.rs"]

@@ -10,8 +10,8 @@ use std::os::fd::BorrowedFd;
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::endpoint::{ENDPOINT_GUARD, Endpoint};
 use agent_common::guard::{
-    self, FlowKey, FlowWords, Fragment, FragmentKey, Guard, GuardTables, Passage, SECRET_SLOTS,
-    SLOT_WORDS, Secret, Slot, Stamp,
+    self, FlowKey, FlowWords, Fragment, FragmentKey, FragmentTables, Guard, GuardTables, Passage,
+    SECRET_SLOTS, SLOT_WORDS, Secret, Slot, Stamp,
 };
 use agent_common::map::MAX_SWITCH_FLOWS;
 use agent_common::policy::{Act, Scratch, Tables};
@@ -176,6 +176,23 @@ impl<T: Tables> Tables for Looked<'_, '_, T> {
     }
 }
 
+impl<T: Tables> FragmentTables for Looked<'_, '_, T> {
+    #[inline(always)]
+    fn fragment(&self, _: &FragmentKey) -> Option<Fragment> {
+        self.lack(None)
+    }
+
+    #[inline(always)]
+    fn keep_fragment(&self, _: &FragmentKey, _: &Fragment) {
+        self.lack(());
+    }
+
+    #[inline(always)]
+    fn now(&self) -> u32 {
+        self.judging.now
+    }
+}
+
 impl<T: Tables> GuardTables for Looked<'_, '_, T> {
     #[inline(always)]
     fn guard(&self, port_id: u16) -> Guard {
@@ -256,21 +273,6 @@ impl<T: Tables> GuardTables for Looked<'_, '_, T> {
     #[inline(always)]
     fn open(&self, _: &FlowKey, _: &FlowWords) -> bool {
         self.lack(false)
-    }
-
-    #[inline(always)]
-    fn fragment(&self, _: &FragmentKey) -> Option<Fragment> {
-        self.lack(None)
-    }
-
-    #[inline(always)]
-    fn keep_fragment(&self, _: &FragmentKey, _: &Fragment) {
-        self.lack(());
-    }
-
-    #[inline(always)]
-    fn now(&self) -> u32 {
-        self.judging.now
     }
 
     #[inline(always)]

@@ -29,7 +29,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("xsk", &[]),
     ("kubelet", &[]),
     ("netdev", &["agent-common"]),
-    ("datapath", &["agent-common"]),
+    ("kernel-types", &["agent-common"]),
+    ("datapath", &["agent-common", "kernel-types"]),
     // memif is a part of it, and its own port of podnet's policy.
     ("frames", &["agent-common", "memif"]),
     // Tables of the switch, without its threads.

@@ -61,7 +61,12 @@ impl Counted {
             );
         };
         let sender = case.sender;
-        match case.decision {
+        // The tables of Services are empty.
+        let decision = match case.decision {
+            Decision::Service => Decision::Drop(DropReason::NoService),
+            decision => decision,
+        };
+        match decision {
             Decision::Drop(reason) => {
                 port(sender, |port| &mut port.dropped, length);
                 *next.port_reasons.entry((sender.name, reason)).or_default() += 1;
@@ -92,7 +97,10 @@ impl Counted {
                     output,
                 );
             }
-            Decision::ArpReply(_) | Decision::NdReply(_) | Decision::EchoReply(..) => {
+            Decision::ArpReply(_)
+            | Decision::NdReply(_)
+            | Decision::EchoReply(..)
+            | Decision::Service => {
                 port(sender, |port| &mut port.from_pod, length);
                 port(sender, |port| &mut port.to_pod, output);
             }
@@ -101,11 +109,16 @@ impl Counted {
     }
 }
 
-/// Length of the ICMP error that the sender of a packet without hops gets.
+/// Length of the ICMP error that the sender gets, bytes.
+///
+/// Of a packet without hops, or to a Service that is not there.
 pub(crate) fn error_length(case: &Case) -> Option<usize> {
     let v4 = case.frame.get(12) == Some(&0x08);
-    let error_length = case.decision == Decision::Drop(DropReason::Ttl);
-    error_length.then_some(if v4 { ICMP_ERROR_V4 } else { ICMP_ERROR_V6 })
+    let is_told = matches!(
+        case.decision,
+        Decision::Drop(DropReason::Ttl) | Decision::Service
+    );
+    is_told.then_some(if v4 { ICMP_ERROR_V4 } else { ICMP_ERROR_V6 })
 }
 
 fn add(count: &mut Count, bytes: usize) {
@@ -184,6 +197,7 @@ fn compare(datapath: &mut Datapath, case: &Case) -> Result<Vec<String>, &'static
 fn the_kernel_decides_every_case_as_the_table_says() {
     scene(|scratch| {
         let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        datapath.serve_services().expect("programs that load");
         let (mut ran, mut wrong, mut beyond) = (0, Vec::new(), BTreeMap::new());
         let all = cases::all();
         for sender in PODS {

@@ -236,7 +236,7 @@ pub(crate) fn allow(maps: &mut GuardMaps, sets: &Guard, words: [u32; ROW_WORDS])
 pub(crate) const fn verdict_of(decision: Decision) -> u32 {
     match decision {
         // Its sender gets an ICMP error.
-        Decision::Drop(DropReason::Ttl) => REDIRECT,
+        Decision::Drop(DropReason::Ttl) | Decision::Service => REDIRECT,
         Decision::Drop(_) | Decision::Ignore | Decision::Flood => SHOT,
         Decision::Node => OK,
         Decision::Switch(_)

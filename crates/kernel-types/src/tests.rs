@@ -182,7 +182,7 @@ fn whatever_the_bytes_are_there_is_an_answer() {
 
 #[test]
 fn the_running_kernel_has_what_programs_read() {
-    let path = Path::new(crate::open::KERNEL_TYPES);
+    let path = Path::new(KERNEL_TYPES);
     if !path.exists() {
         println!("SKIP: needs a kernel with CONFIG_DEBUG_INFO_BTF");
         return;

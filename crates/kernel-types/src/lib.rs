@@ -1,14 +1,13 @@
 //! Read the kernel's type information (BTF), to find places in structures.
 //!
-//! Documentation/bpf/btf.rst.
+//! Documentation/bpf/btf.rst. It reads one file and no memory of the kernel.
 
 use std::fs;
+use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agent_common::skb::{SKB_WINDOW, SkbLayout};
-
-use crate::error::{DatapathError, Misfit};
 
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
@@ -23,16 +22,65 @@ const DEPTH: u32 = 32;
 const TYPE: usize = 12;
 const MEMBER: usize = 12;
 
+/// The running kernel's types.
+pub const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
+
+/// Failure to find the places.
+#[derive(Debug, thiserror::Error)]
+pub enum TypesError {
+    /// The kernel's type information cannot be read.
+    #[error(
+        "cannot read {}, in which programs find where a checksum is still to be written: use a kernel with \
+         CONFIG_DEBUG_INFO_BTF=y, and mount sysfs where the agent runs",
+        path.display()
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The kernel's type information has not what programs need.
+    #[error(
+        "{} {misfit}, so programs cannot find where a checksum is still to be written: use a kernel that \
+         docs/compatibility.md names",
+        path.display()
+    )]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// The misfit.
+        misfit: Misfit,
+    },
+}
+
+/// Why programs cannot use a kernel's type information.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Misfit {
+    /// It is not BTF, or of another version.
+    #[error("is not BTF of version 1")]
+    Format,
+    /// A structure or a field is not in it.
+    #[error("has no {0}")]
+    Missing(&'static str),
+    /// A field is where programs cannot read it.
+    #[error("has {0} of struct sk_buff at an unexpected place")]
+    Place(&'static str),
+    /// More bytes than programs read at once lie between fields.
+    #[error("has fields of struct sk_buff {0} bytes apart")]
+    Apart(u32),
+}
+
 /// Finds what the programs read of `struct sk_buff`.
 ///
 /// # Errors
-/// [`DatapathError::NoTypes`], [`DatapathError::Types`].
-pub(crate) fn skb_layout(path: &Path) -> Result<SkbLayout, DatapathError> {
-    let read = fs::read(path).map_err(|source| DatapathError::NoTypes {
+/// [`TypesError`].
+pub fn skb_layout(path: &Path) -> Result<SkbLayout, TypesError> {
+    let read = fs::read(path).map_err(|source| TypesError::Unreadable {
         path: path.to_owned(),
         source,
     })?;
-    layout(&read).map_err(|misfit| DatapathError::Types {
+    layout(&read).map_err(|misfit| TypesError::Unfit {
         path: path.to_owned(),
         misfit,
     })

@@ -1,0 +1,109 @@
+//! Translates packets to Services, and the answers.
+
+use agent_common::addr::{GATEWAY_MAC, MacAddr};
+use agent_common::drop::DropReason;
+use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};
+use agent_common::icmp_error::IcmpError;
+use agent_common::map::{JUMP_ICMP_ERROR, JUMP_REPLY, ROOT_FROM_POD};
+use agent_common::packet::Frame as _;
+use agent_common::policy;
+use agent_common::service;
+
+use crate::deliver::deliver;
+use crate::maps::{self, PortCounter, ServedTables};
+use crate::skb::Skb;
+use crate::verdict::{self, Verdict};
+
+/// In the cursor: the receiver has no fast way in.
+const NO_PEER: u32 = 1 << 16;
+
+/// Translates what a pod sends to a Service; it was parsed by the program before.
+#[inline(always)]
+pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
+    let (Some(scratch), Some(passage), Some(work)) =
+        (maps::scratch(), maps::passage(), maps::work())
+    else {
+        return verdict::drop(skb, None, DropReason::NoProgram);
+    };
+    let Some(port) = maps::port(skb.ifindex()) else {
+        return verdict::drop(skb, None, DropReason::NoPort);
+    };
+    let tables = ServedTables::new(passage);
+    let from = (port.network, port.port_id);
+    let mut reason = DropReason::Undeliverable;
+    match service::request(skb, from, scratch, &tables, work) {
+        Ok(()) if !skb.translate(scratch, work) => {}
+        Ok(()) if work.is_to_self() => {
+            let (packets, bytes) = (skb.segments(), skb.length() as u32);
+            let to = Endpoint {
+                ifindex: port.home,
+                flags: ENDPOINT_NO_PEER,
+                mac: port.mac,
+                port_id: port.port_id,
+            };
+            skb.clear_mark();
+            if skb.swap_in_macs(port.mac, GATEWAY_MAC) && deliver(skb, &to) {
+                maps::count_port(port.port_id, PortCounter::FromPod, packets, bytes);
+                return Verdict::Redirected;
+            }
+        }
+        Ok(()) => {
+            maps::root(skb.ctx, ROOT_FROM_POD);
+            reason = DropReason::NoProgram;
+        }
+        Err(refused) => reason = refused,
+    }
+    let dropped = verdict::drop(skb, Some(from), reason);
+    if matches!(reason, DropReason::NoService | DropReason::NoBackend) {
+        let [kind, mtu] = IcmpError::Refused.pack();
+        skb.set_cursor([kind, mtu, 0]);
+        maps::jump(skb.ctx, JUMP_ICMP_ERROR);
+    }
+    dropped
+}
+
+/// Has a packet to a port of a network with Services delivered.
+///
+/// Returns only when that program is missing.
+#[inline(always)]
+pub(crate) fn deliver_served(skb: &Skb<'_>, network: u32, to: &Endpoint) {
+    let mut how = u32::from(to.port_id);
+    if to.flags & ENDPOINT_NO_PEER != 0 {
+        how |= NO_PEER;
+    }
+    skb.set_cursor([to.ifindex, how, network]);
+    maps::jump(skb.ctx, JUMP_REPLY);
+}
+
+/// Delivers a packet, as an answer of a Service if it is one.
+#[inline(always)]
+pub(crate) fn reply(skb: &Skb<'_>) -> Verdict {
+    let [ifindex, how, network] = skb.cursor();
+    let to = Endpoint {
+        ifindex,
+        flags: if how & NO_PEER != 0 {
+            ENDPOINT_NO_PEER
+        } else {
+            0
+        },
+        mac: MacAddr([0; 6]),
+        port_id: (how & 0xffff) as u16,
+    };
+    let mut refusal = DropReason::Undeliverable;
+    if let (Some(scratch), Some(passage), Some(work)) =
+        (maps::scratch(), maps::passage(), maps::work())
+    {
+        let tables = ServedTables::new(passage);
+        // What cannot be read is no answer of a Service.
+        let is_answer = policy::read(skb, scratch).is_ok()
+            && service::reply(skb, network, scratch, &tables, work);
+        // The Service's address is at the gateway's, on a network that is switched, too.
+        let is_translated = is_answer && skb.translate(scratch, work) && skb.come_from(GATEWAY_MAC);
+        if (!is_answer || is_translated) && deliver(skb, &to) {
+            return Verdict::Redirected;
+        }
+    } else {
+        refusal = DropReason::NoProgram;
+    }
+    verdict::drop(skb, Some((network, to.port_id)), refusal)
+}
