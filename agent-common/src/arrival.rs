@@ -5,7 +5,9 @@
 
 use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
-use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
+use crate::endpoint::{
+    ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_SERVICE, Endpoint,
+};
 use crate::network::{NETWORK_ANY_IP, NETWORK_L3, NETWORK_WIRE, Network};
 use crate::packet::{ETH_HLEN, Frame, Start, ip_addresses, is_vlan_ether_type};
 use crate::policy::Tables;
@@ -153,7 +155,9 @@ fn here(found: Option<Endpoint>) -> Admission<Arrival> {
         None => drop(DropReason::NoEndpoint),
         Some(endpoint) if endpoint.flags & ENDPOINT_REMOTE != 0 => drop(DropReason::Hairpin),
         Some(endpoint) if endpoint.flags & ENDPOINT_GATEWAY != 0 => drop(DropReason::Gateway),
-        Some(endpoint) if endpoint.flags & ENDPOINT_OUTSIDE != 0 => drop(DropReason::NoEndpoint),
+        Some(endpoint) if endpoint.flags & (ENDPOINT_OUTSIDE | ENDPOINT_SERVICE) != 0 => {
+            drop(DropReason::NoEndpoint)
+        }
         Some(endpoint) => Ok(Arrival::Deliver(endpoint)),
     }
 }

@@ -27,7 +27,7 @@ pub type Calls = (&'static str, u32);
 /// Lists every way of a frame that ends with the last call.
 ///
 /// A way begins with the dispatcher, which no program calls, and names the programs behind it.
-pub const WAYS: [(&str, &[Calls]); 12] = [
+pub const WAYS: [(&str, &[Calls]); 13] = [
     (
         "d_pod",
         &[
@@ -83,6 +83,10 @@ pub const WAYS: [(&str, &[Calls]); 12] = [
     (
         "d_overlay",
         &[("from_overlay", 1), ("guard_in", 1), ("reply", 1)],
+    ),
+    (
+        "d_uplink",
+        &[("from_uplink", 1), ("guard_in", 1), ("reply", 1)],
     ),
     ("d_gateway", &[("from_gateway", 1)]),
     (

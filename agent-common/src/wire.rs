@@ -7,7 +7,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::drop::DropReason;
-use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, Endpoint};
+use crate::endpoint::{
+    ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_SERVICE, Endpoint,
+};
 use crate::network::{NETWORK_L3, NETWORK_NEXT_HOP, Network};
 use crate::packet::{
     ARP_FRAME, ETH_HLEN, ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_ICMPV6, IPV6_HLEN, L3,
@@ -475,7 +477,7 @@ pub fn destination<F: Frame + ?Sized>(frame: &F) -> Option<Ip16> {
 
 #[inline(always)]
 const fn is_local(endpoint: &Endpoint) -> bool {
-    endpoint.flags & (ENDPOINT_REMOTE | ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE) == 0
+    endpoint.flags & (ENDPOINT_REMOTE | ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE | ENDPOINT_SERVICE) == 0
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};
 use agent_common::icmp_error::IcmpError;
 use agent_common::map::{JUMP_ICMP_ERROR, JUMP_REPLY, ROOT_FROM_POD};
-use agent_common::packet::Frame as _;
+use agent_common::packet::{ETH_P_IP, ETH_P_IPV6, Frame as _};
 use agent_common::policy;
 use agent_common::service;
 
@@ -32,6 +32,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     let from = (port.network, port.port_id);
     let mut reason = DropReason::Undeliverable;
     match service::request(skb, from, scratch, &tables, work) {
+        Ok(()) if work.is_to_self() && skb.is_too_fine() => reason = DropReason::SmallSegments,
         Ok(()) if !skb.translate(scratch, work) => {}
         Ok(()) if work.is_to_self() => {
             let (packets, bytes) = (skb.segments(), skb.length() as u32);
@@ -54,7 +55,10 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         Err(refused) => reason = refused,
     }
     let dropped = verdict::drop(skb, Some(from), reason);
-    if matches!(reason, DropReason::NoService | DropReason::NoBackend) {
+    if matches!(
+        reason,
+        DropReason::NoService | DropReason::NoBackend | DropReason::ServiceClash
+    ) {
         let [kind, mtu] = IcmpError::Refused.pack();
         skb.set_cursor([kind, mtu, 0]);
         maps::jump(skb.ctx, JUMP_ICMP_ERROR);
@@ -94,9 +98,9 @@ pub(crate) fn reply(skb: &Skb<'_>) -> Verdict {
         (maps::scratch(), maps::passage(), maps::work())
     {
         let tables = ServedTables::new(passage);
-        // What cannot be read is no answer of a Service.
-        let is_answer = policy::read(skb, scratch).is_ok()
-            && service::reply(skb, network, scratch, &tables, work);
+        // What cannot be read is no answer of a Service, nor is what has no addresses.
+        let is_ip = matches!(policy::read(skb, scratch), Ok(ETH_P_IP | ETH_P_IPV6));
+        let is_answer = is_ip && service::reply(skb, network, scratch, &tables, work);
         // The Service's address is at the gateway's, on a network that is switched, too.
         let is_translated = is_answer && skb.translate(scratch, work) && skb.come_from(GATEWAY_MAC);
         if (!is_answer || is_translated) && deliver(skb, &to) {

@@ -5,7 +5,7 @@
 use agent_common::addr::Ip16;
 use agent_common::arrival::{self, Arrival, Origin};
 use agent_common::drop::DropReason;
-use agent_common::endpoint::{ENDPOINT_GUARD, ENDPOINT_NO_PEER, Endpoint};
+use agent_common::endpoint::{ENDPOINT_GUARD, ENDPOINT_NO_PEER, ENDPOINT_SERVED, Endpoint};
 use agent_common::guard::End;
 use agent_common::outer::{self, Flaw, Outer};
 use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame, IPPROTO_TCP, Start};
@@ -222,7 +222,7 @@ fn deliver<const AT: usize>(
     let taken = skb.take_room(AT, ROOM_FIXED_GSO | ROOM_NO_CSUM_RESET | family)
         && skb.store(0, &inner.ethernet)
         && (!outer.congested || skb.mark_congestion());
-    if taken && to.flags & ENDPOINT_GUARD != 0 {
+    if taken && to.flags & (ENDPOINT_GUARD | ENDPOINT_SERVED) != 0 {
         return Some(deliver_to(skb, outer.network, End::Member, to));
     }
     let taken = taken && skb.send_to_peer(to.ifindex);

@@ -6,7 +6,7 @@
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
-use agent_common::endpoint::{ENDPOINT_SOCKET, Endpoint};
+use agent_common::endpoint::{ENDPOINT_SERVED, ENDPOINT_SOCKET, Endpoint};
 use agent_common::outer::Outer;
 use agent_common::packet::{ETH_HLEN, Start};
 use agent_common::uplink::{UPLINK_STEERS, Uplink};
@@ -101,5 +101,5 @@ impl Packet for Received<'_> {
 
 #[inline(always)]
 const fn is_socket(to: &Endpoint) -> bool {
-    to.flags & ENDPOINT_SOCKET != 0
+    to.flags & (ENDPOINT_SOCKET | ENDPOINT_SERVED) == ENDPOINT_SOCKET
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::build::{Ipv4, Ipv6};
-use super::world::{AMBER_A, AMBER_OUT, BLUE_A, GREEN_A, GREY_A, RED_A, SERVICE, TEAL_A};
+use super::world::{AMBER_A, AMBER_OUT, BLUE_A, GREEN_A, GREY_A, RED_A, SERVICE};
 use super::{List, Pod, arp, nd};
 use crate::addr::GATEWAY_MAC;
 use crate::drop::DropReason;
@@ -31,13 +31,6 @@ pub(super) fn add(list: &mut List) {
                 "UDP over IPv6 to a Service, egress",
             ],
             &AMBER_A,
-        ),
-        (
-            [
-                "UDP to a Service, uplink",
-                "UDP over IPv6 to a Service, uplink",
-            ],
-            &TEAL_A,
         ),
     ] {
         let [first, second] = names;

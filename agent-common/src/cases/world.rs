@@ -187,7 +187,7 @@ impl World {
             .chain(GATEWAY_ON_WHITE.map(|ip| (WHITE, ip)))
             .chain(GATEWAY_ON_AMBER.map(|ip| (AMBER, ip)))
             .map(|at| (at, ENDPOINT_GATEWAY));
-        let services = [GREEN, BLUE, AMBER, TEAL].into_iter();
+        let services = [GREEN, BLUE, AMBER].into_iter();
         let services = services
             .flat_map(|network| SERVICE.map(|ip| (network, ip)))
             .map(|at| (at, ENDPOINT_SERVICE));

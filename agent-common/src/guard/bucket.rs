@@ -91,9 +91,11 @@ impl FlowPlace {
     }
 
     /// Its share of a number of places, from 0 to less than `count`.
+    ///
+    /// By the bits that tell nothing of the bucket.
     #[inline(always)]
     pub(crate) const fn share(self, count: u32) -> u32 {
-        (((self.0 >> 32) * count as u64) >> 32) as u32
+        (((self.0 & 0xffff_ffff) * count as u64) >> 32) as u32
     }
 
     /// The tag of its key, where it is in a state.

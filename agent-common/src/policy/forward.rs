@@ -36,18 +36,16 @@ pub(super) fn by_mac<T: Tables>(
         }
         return Ok(Act::Switch);
     }
-    let is_wired = port.flags & PORT_WIRE != 0;
-    let may_be_here = is_ip && (!is_wired || resolve::is_gateway(scratch));
-    if may_be_here && resolve::addressee(port, tables, scratch) {
+    if port.flags & PORT_WIRE != 0 {
+        return Ok(Act::Wire);
+    }
+    if is_ip && resolve::addressee(port, tables, scratch) {
         if scratch.to.flags & ENDPOINT_SERVICE != 0 {
             return serve(port, scratch);
         }
-        if !is_wired && resolve::is_heir(port, &scratch.to) {
+        if resolve::is_heir(port, &scratch.to) {
             return Ok(Act::Moved);
         }
-    }
-    if is_wired {
-        return Ok(Act::Wire);
     }
     drop(DropReason::NoEndpoint)
 }

@@ -72,12 +72,6 @@ pub(super) fn holder<T: Tables>(port: &Port, tables: &T, ip: &Ip16) -> Option<En
     tables.endpoint(port.network, ip)
 }
 
-/// Reports whether a frame is for the virtual gateway's MAC address.
-#[inline(always)]
-pub(super) fn is_gateway(scratch: &Scratch) -> bool {
-    destination(scratch) == GATEWAY_MAC
-}
-
 #[inline(always)]
 fn destination(scratch: &Scratch) -> MacAddr {
     MacAddr(scratch.start.field::<0, 6>())

@@ -115,7 +115,7 @@ impl World {
         policy::read(frame, &mut scratch).unwrap();
         request(frame, (network, PORT_ID), &scratch, self, &mut work)?;
         let (source, destination) = ends(&work.leaves);
-        let to_self = source.0 == SERVICE && destination.0 == CLIENT;
+        let to_self = Ip16::from_v4(destination.0) == work.came.source;
         assert_eq!(work.is_to_self(), to_self);
         Ok((source, destination))
     }

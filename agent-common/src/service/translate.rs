@@ -6,7 +6,7 @@ use super::{Backend, BackendKey, ClientKey, Kept, MemberKey, SERVICE_ELSEWHERE, 
 use crate::addr::Ip16;
 use crate::drop::DropReason;
 use crate::guard::{
-    FlowKey, FlowPlace, FlowWords, FragmentKey, TICK_SHIFT, Tuple, fragment, opened,
+    FlowKey, FlowPlace, FlowWords, FragmentKey, TICK_SHIFT, Tuple, fragment, opened, ticks_since,
 };
 use crate::packet::{Frame, IPPROTO_TCP, IPPROTO_UDP};
 use crate::policy::Scratch;
@@ -130,7 +130,6 @@ pub fn request<F: Frame + ?Sized, T: ServiceTables>(
         let is_kept = work.service.affinity_s != 0 && is_kept(network, now, tables, work);
         work.first = if is_kept { KEPT } else { 0 };
     }
-    fragment::keep(packet, tables, &work.came, &work.fragment);
     let work = tables.again(work);
     let answered = settle(network, (place, from_high, !goes_on), now, tables, work)?;
     let work = tables.again(work);
@@ -152,6 +151,7 @@ pub fn request<F: Frame + ?Sized, T: ServiceTables>(
             tables.keep(&work.client, &work.kept);
         }
     }
+    fragment::keep(packet, tables, &work.came, &work.fragment);
     tell_answers(answered, now, tables, work);
     Ok(())
 }
@@ -184,7 +184,6 @@ pub fn reply<F: Frame + ?Sized, T: ServiceTables>(
     let work = tables.again(work);
     let place = tables.place(&work.key);
     let now = tables.now();
-    fragment::keep(packet, tables, &work.came, &work.fragment);
     // What the client sends to its backend has the same key.
     if !tables.find(place, &work.key, &mut work.found)
         || work.found.target.kind != BACK
@@ -194,10 +193,12 @@ pub fn reply<F: Frame + ?Sized, T: ServiceTables>(
         return false;
     }
     let work = tables.again(work);
-    match settle(network, (place, from_high, false), now, tables, work) {
-        Ok(answered) => tell_answers(answered, now, tables, tables.again(work)),
-        Err(_) => return false,
-    }
+    let Ok(answers) = settle(network, (place, from_high, false), now, tables, work) else {
+        return false;
+    };
+    let work = tables.again(work);
+    fragment::keep(packet, tables, &work.came, &work.fragment);
+    tell_answers(answers, now, tables, work);
     true
 }
 
@@ -209,15 +210,18 @@ const fn is_served(protocol: u8) -> bool {
 
 /// Reports whether a packet belongs to the connection of the entry that was found.
 ///
-/// A SYN opens the next one where the last has ended. A datagram does where its backend is one no more.
+/// A SYN opens the next one where the last has ended. A SYN and a datagram do where their backend is one no more.
 #[inline(always)]
 fn goes_on<T: ServiceTables>(network: u32, now: u32, tables: &T, work: &mut Work) -> bool {
     let (came, Found { words, target, .. }) = (&work.came, &work.found);
     if target.kind == BACK {
         return false;
     }
-    if came.protocol == IPPROTO_TCP {
-        return !(came.is_opening() && words.has_ended());
+    if came.protocol == IPPROTO_TCP && !came.is_opening() {
+        return true;
+    }
+    if came.protocol == IPPROTO_TCP && words.has_ended() {
+        return false;
     }
     if words.seen == now || target.kind == BACK_TO_SELF {
         return true;
@@ -308,28 +312,36 @@ fn settle<T: ServiceTables>(
                 return Ok(Answers::Quiet);
             }
             work.found.words = work.found.words.noted(flags, (0, 0), now);
-            tables.note(place, work.found.way, &work.found.words);
         }
         work.found.target.reverse(&work.came, &mut work.back);
         let is_back = work.leaves.is_from_high();
         work.other_key.write(network, &work.leaves, is_back);
         let work = tables.again(work);
         let there = tables.place(&work.other_key);
-        if !tables.find(there, &work.other_key, &mut work.other)
-            || !work.other.words.is_alive(work.leaves.protocol, now)
-            || work.leaves.is_opening() && work.other.words.has_ended()
-        {
-            return Ok(Answers::New(there, is_back));
+        let is_there = tables.find(there, &work.other_key, &mut work.other)
+            && work.other.words.is_alive(work.leaves.protocol, now);
+        // The client has opened the connection, whichever end this packet is from, and it alone opens the next one.
+        let is_of_client = matches!(work.found.target.kind, TO_BACKEND | TO_SELF);
+        let words = &work.other.words;
+        let is_over = is_of_client && words.has_ended();
+        let is_same = is_there
+            && work.other.target.same(&work.back)
+            && words.is_onward(is_back) == is_of_client
+            && !(is_over && work.leaves.is_opening());
+        if is_same || !is_there || is_over {
+            if !is_new {
+                tables.note(place, work.found.way, &work.found.words);
+            }
+            return Ok(if is_same {
+                Answers::There(there, is_back)
+            } else {
+                Answers::New(there, is_back)
+            });
         }
-        if work.other.target.same(&work.back) {
-            return Ok(Answers::There(there, is_back));
-        }
-        // Another connection of the same client's port, to another Service, has the same backend.
-        if !is_new || work.other.words.has_ended() {
-            return Ok(Answers::New(there, is_back));
-        }
+        // Another connection of the same client's port has the same backend. Of what is open already, what comes from the
+        // backend is not this one's: it may have got another backend since.
         round += 1;
-        if round >= TRIES {
+        if !is_new || round >= TRIES {
             return Err(DropReason::ServiceClash);
         }
     }
@@ -364,7 +376,9 @@ fn is_kept<T: ServiceTables>(network: u32, now: u32, tables: &T, work: &mut Work
     if !tables.kept(&work.client, &mut work.kept) {
         return false;
     }
-    let age = u64::from(now.wrapping_sub(work.kept.seen)) << TICK_SHIFT;
+    // Another processor may be a tick ahead.
+    let ticks = ticks_since(work.kept.seen, now).max(0).cast_unsigned();
+    let age = u64::from(ticks) << TICK_SHIFT;
     if age > u64::from(work.service.affinity_s) * SECOND_NS {
         return false;
     }

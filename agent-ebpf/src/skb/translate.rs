@@ -7,6 +7,7 @@
 use agent_common::addr::Ip16;
 use agent_common::checksum;
 use agent_common::packet::{Frame as _, IPPROTO_TCP, L3};
+use agent_common::partial::Partial;
 use agent_common::policy::{Family, Scratch};
 use agent_common::service::Work;
 
@@ -14,6 +15,8 @@ use aya_ebpf::helpers::generated::{bpf_csum_diff, bpf_skb_store_bytes};
 
 use super::Skb;
 
+/// `BPF_F_RECOMPUTE_CSUM` (linux/bpf.h): the sum of a link changes with the bytes.
+const RECOMPUTE: u64 = 1 << 0;
 /// `BPF_F_PSEUDO_HDR` (linux/bpf.h): the sum has the addresses in it.
 const PSEUDO_HEADER: u64 = 1 << 4;
 /// `BPF_F_MARK_MANGLED_0` (linux/bpf.h): a datagram without a sum stays one.
@@ -52,7 +55,9 @@ impl Skb<'_> {
             // SAFETY: as above, and `raw` is as in `resize`.
             return unsafe {
                 let to = (&raw const leaves.source).cast();
-                bpf_skb_store_bytes(self.raw(), IPV6_ADDRESSES as u32, to, pair, 0) == 0
+                // What a link has summed up stays right where the transport's sum changes with the addresses.
+                let how = if packet.later { RECOMPUTE } else { 0 };
+                bpf_skb_store_bytes(self.raw(), IPV6_ADDRESSES as u32, to, pair, how) == 0
             };
         }
         let ([.., a], [.., b]) = (leaves.source.words(), leaves.destination.words());
@@ -77,7 +82,9 @@ impl Skb<'_> {
         let old = ports(came.source_port, came.destination_port);
         let new = ports(leaves.source_port, leaves.destination_port);
         // The helper takes what a link has summed up (`CHECKSUM_COMPLETE`) for that of IPv4, whose header has a sum of its own.
-        let summed = if matches!(packet.family, Family::V4) || !scratch.partial.is_none() {
+        let own = Partial::new(payload as i32, (at - payload) as u16);
+        let is_none = scratch.partial.is_none();
+        let summed = if scratch.partial == own || is_none && matches!(packet.family, Family::V4) {
             self.ctx
                 .l4_csum_replace(at, 0, u64::from(diff), PSEUDO_HEADER | unsummed)
                 .is_ok()

@@ -56,6 +56,7 @@ mod reservation;
 mod resolve;
 mod scheduling;
 pub mod selection;
+mod service;
 pub mod status;
 mod validate;
 
@@ -77,7 +78,8 @@ pub use listed::{Listed, PROBLEM_BYTES, PROBLEMS_MAX, Shortened};
 pub use mac::{MacAddr, ParseMacError};
 pub use manifest::{
     ManifestError, ManifestProblem, NamespaceLabels, Object, Origin, Resource, parse_definitions,
-    parse_endpoint_slices, parse_manifests, parse_namespaces, parse_policies,
+    parse_endpoint_slices, parse_manifests, parse_namespaces, parse_policies, parse_service_slices,
+    parse_services,
 };
 pub use meta::{
     API_VERSION, DEFAULT_NETWORK, GROUP, Kind, Manifest, Metadata, NODE_DEFAULT_ANNOTATION,
@@ -105,6 +107,11 @@ pub use resolve::{
 };
 pub use scheduling::{
     ADDRESSES_DOMAIN, BANDWIDTH_DOMAIN, CARRIED, NETWORK_DOMAIN, SchedulingSpec, scheduling_key,
+};
+pub use service::{
+    KUBERNETES_SERVICE_NAME_LABEL, SERVICE_NAME_LABEL, SERVICE_PORTS_MAX, SERVICE_PROXY,
+    SERVICE_PROXY_LABEL, SLICE_ENDPOINTS_MAX, ServiceEndpoint, ServiceObject, ServicePort,
+    ServiceProtocol, ServiceSlice,
 };
 pub use validate::{
     AttachmentRequest, Bandwidth, Clash, Endpoint, EndpointPod, EndpointSlice, FieldError,

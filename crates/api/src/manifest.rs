@@ -3,6 +3,7 @@
 mod definition;
 mod endpoint_slice;
 mod policy;
+mod service;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,7 @@ mod tests;
 pub use definition::parse_definitions;
 pub use endpoint_slice::parse_endpoint_slices;
 pub use policy::{NamespaceLabels, parse_namespaces, parse_policies};
+pub use service::{parse_service_slices, parse_services};
 
 use std::{cell::RefCell, fmt};
 

@@ -32,6 +32,9 @@ use crate::{
 /// A rule of the API server compares each with each.
 pub(crate) const SUBNETS_MAX: u32 = 16;
 
+/// The most prefixes of addresses of Services of a network.
+pub(crate) const SERVICE_CIDRS_MAX: u32 = 4;
+
 /// How packets find their way inside a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Mode {
@@ -188,6 +191,19 @@ impl fmt::Display for Routing {
     Rule::new("size(self.?routes.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
         .message("the field needs spec.subnets; list a subnet or remove this field")
         .field_path(".routes"),
+    Rule::new("size(self.?serviceCIDRs.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0 && self.?routing.orValue('Isolated') == 'Isolated'")
+        .message("the field is for networks with subnets and routing Isolated; write these, or remove this field")
+        .field_path(".serviceCIDRs"),
+    Rule::new("size(self.?serviceCIDRs.orValue([])) == 0 || self.mode == 'L3' || !(self.?transport.type.orValue('Local') in ['VLAN', 'Native'])")
+        .message("an L2 network with an uplink has no Services; write mode L3 or transport VXLAN, or remove this field")
+        .field_path(".serviceCIDRs"),
+    Rule::new("!has(self.serviceCIDRs) || !has(self.subnets) || self.serviceCIDRs.all(c, self.subnets.exists(s, s.contains(':') == c.contains(':')))")
+        .message("pods have no address of the family of one of them; add a subnet of it, or remove the prefix")
+        .field_path(".serviceCIDRs"),
+    Rule::new("!has(self.serviceCIDRs) || !has(self.subnets) || self.serviceCIDRs.all(c, !isCIDR(c) \
+        || self.subnets.all(s, !isCIDR(s) || !cidr(s).containsCIDR(c) && !cidr(c).containsCIDR(s)))")
+        .message("one of them overlaps a subnet, which has the addresses of pods; choose another prefix")
+        .field_path(".serviceCIDRs"),
     Rule::new("self.?transport.id.orValue(0) == oldSelf.?transport.id.orValue(0)")
         .message("is immutable; make other PodNetworkParameters for another PodNetwork")
         .field_path(".transport"),
@@ -310,6 +326,26 @@ pub struct PodNetworkParametersSpec {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub routes: Vec<RouteSpec>,
+    /// Prefixes of the addresses of Services that the network has.
+    ///
+    /// Pods get a route there. A Service with the label `podnet.dev/network` of the network's name is served if its address
+    /// is in one of them. Without the field the network has no Services.
+    #[schemars(length(max = SERVICE_CIDRS_MAX), inner(length(max = 43)))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        Rule::new("self.all(s, isCIDR(s) && cidr(s) == cidr(s).masked() && cidr(s).prefixLength() > 0)")
+            .message("must be prefixes with all host bits zero, as 10.96.0.0/12 or fd96::/108"),
+        Rule::new("!self.all(s, isCIDR(s)) || self.all(a, self.exists_one(b, cidr(a).containsCIDR(b) || cidr(b).containsCIDR(a)))")
+            .message("two of them overlap; make them disjoint"),
+        Rule::new("self.all(s, !isCIDR(s) || !['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '255.255.255.255/32', '::/8', 'fe80::/10', 'ff00::/8'].exists(p, cidr(p).containsCIDR(s) || cidr(s).containsCIDR(p)))")
+            .message("must be unicast prefixes, not in or around 0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255, ::/8, fe80::/10 or ff00::/8"),
+    ]))]
+    #[serde(
+        default,
+        rename = "serviceCIDRs",
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub service_cidrs: Vec<String>,
     /// The way out for pods: `None` (default), `Masquerade` or `Uplink`.
     ///
     /// `None`: no packet leaves the network. `Masquerade`, with mode L3 and routing Isolated: pods reach

@@ -8,6 +8,7 @@ mod interface;
 mod network;
 mod problem;
 mod routes;
+mod services;
 #[cfg(test)]
 mod tests;
 mod wire;

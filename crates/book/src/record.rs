@@ -59,6 +59,9 @@ pub struct NetworkFacts {
     /// Routes that pods get besides those to the subnets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<RouteFacts>,
+    /// Prefixes of the addresses of its Services, to which pods get routes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub service_cidrs: Vec<Prefix>,
 }
 
 /// A route that pods get.
@@ -114,6 +117,7 @@ impl NetworkFacts {
                     gw: route.gw,
                 })
                 .collect(),
+            service_cidrs: network.service_cidrs.clone(),
         }
     }
 
@@ -465,6 +469,12 @@ impl Attachment {
             let pushed = self.network.routes.iter();
             for route in pushed.filter(|it| it.dst.addr().is_ipv4() == v4) {
                 routes.push(PodRoute::new(route.dst, route.gw.or(next_hop)));
+            }
+            // Where nothing is routed, an address of a Service is asked for on the link.
+            let via = next_hop.filter(|_| self.network.routed);
+            let services = self.network.service_cidrs.iter();
+            for prefix in services.filter(|it| it.addr().is_ipv4() == v4) {
+                routes.push(PodRoute::new(*prefix, via));
             }
             routes.extend(self.default_routes(v4, next_hop));
         }

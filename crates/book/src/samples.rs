@@ -43,6 +43,7 @@ pub fn network(name: &str, mode: Mode, subnets: &[(&str, &str)]) -> Network {
             .map(|(prefix, gateway)| subnet(prefix, gateway))
             .collect(),
         routes: Vec::new(),
+        service_cidrs: Vec::new(),
         egress: api::Egress::None,
         mtu: 1500,
         id: None,

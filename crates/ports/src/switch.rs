@@ -105,7 +105,13 @@ impl Line {
             surroundings.is_guarded(record.network.id, record.port_id)
         };
         let guarded = self.tables.as_ref().is_some_and(is_guarded);
-        let fast = config.fast && !slow;
+        // The kernel has the connections of Services, of which any packet may be.
+        let is_served = |tables: &Arc<Reconciler>| {
+            let surroundings = tables.surroundings();
+            surroundings.is_served(record.network.id)
+        };
+        let served = self.tables.as_ref().is_some_and(is_served);
+        let fast = config.fast && !slow && !served;
         PortConfig {
             fast: fast && !guarded,
             judged: fast && guarded && self.judges.load(Ordering::Relaxed),
@@ -405,7 +411,9 @@ impl Switch {
         Ok(fault.map(ToOwned::to_owned).into_iter().collect())
     }
 
-    /// Has frames of ports judged while policies speak of these; for ever.
+    /// Has frames of ports judged, or left to the kernel; for ever.
+    ///
+    /// Judged while policies speak of a port, left to the kernel while the network has Services.
     pub async fn follow_guards(&self) {
         let Some(tables) = &self.line.tables else {
             return std::future::pending().await;

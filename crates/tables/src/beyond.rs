@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use agent_common::addr::Ip16;
 use agent_common::endpoint::{ENDPOINT_REMOTE, Endpoint};
 use book::record::NetworkFacts;
 use datapath::Entries;
@@ -32,6 +33,8 @@ pub struct Others {
     pub unsteered: BTreeSet<u16>,
     /// Ports of the network of which policies speak.
     pub marks: Arc<Marks>,
+    /// Addresses of the network's Services.
+    pub services: Arc<BTreeSet<Ip16>>,
 }
 
 impl Others {

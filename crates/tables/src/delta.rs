@@ -37,6 +37,8 @@ struct Inputs {
     unsteered: BTreeSet<u16>,
     /// Policies speak of some port; which ones is a matter of each.
     guarded: bool,
+    /// The network has Services; which ones is a matter of no port.
+    served: bool,
 }
 
 impl Inputs {
@@ -47,6 +49,7 @@ impl Inputs {
             routers: others.routers(),
             unsteered: others.unsteered.clone(),
             guarded: !others.marks.guarded.is_empty(),
+            served: !others.services.is_empty(),
         }
     }
 }

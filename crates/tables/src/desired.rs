@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V4, GATEWAY_V6, Ip16};
 use agent_common::endpoint::{
     ENDPOINT_GATEWAY, ENDPOINT_GUARD, ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE,
-    ENDPOINT_SOCKET, Endpoint, EndpointKey, FdbKey,
+    ENDPOINT_SERVED, ENDPOINT_SERVICE, ENDPOINT_SOCKET, Endpoint, EndpointKey, FdbKey,
 };
 use agent_common::flood::{FLOOD_CHUNK, FLOOD_CLOSED, FloodKey, FloodPorts};
 use agent_common::network::{NETWORK_ANY_IP, NETWORK_L3, NETWORK_TRUNK, Network};
@@ -49,13 +49,17 @@ pub(super) fn own<'a>(
             true => ENDPOINT_GUARD,
             false => 0,
         };
+        let asked = match others.services.is_empty() {
+            true => guard,
+            false => guard | ENDPOINT_SERVED,
+        };
         let endpoint = Endpoint {
             ifindex: attachment.host.ifindex,
             flags: match (by_interface, attachment.interface.is_veth()) {
-                (false, true) => guard,
-                // XDP asks no policy.
-                (false, false) if guard == 0 => ENDPOINT_NO_PEER | ENDPOINT_SOCKET,
-                (true, _) | (false, false) => ENDPOINT_NO_PEER | guard,
+                (false, true) => asked,
+                // XDP asks no policy, and knows no Service.
+                (false, false) if asked == 0 => ENDPOINT_NO_PEER | ENDPOINT_SOCKET,
+                (true, _) | (false, false) => ENDPOINT_NO_PEER | asked,
             },
             mac: attachment.mac,
             port_id: attachment.port_id,
@@ -113,6 +117,25 @@ pub(super) fn own<'a>(
         .flood
         .extend(flood(network, 0, &flooded, flooded.len()));
     (entries, spans)
+}
+
+/// Adds the addresses of a network's Services, which are at the virtual gateway.
+///
+/// A network without a port has none, and what a port has is no Service's.
+pub(super) fn add_services(entries: &mut Entries, network: u32, others: &Others) {
+    if entries.ports.is_empty() {
+        return;
+    }
+    let service = Endpoint {
+        ifindex: 0,
+        flags: ENDPOINT_SERVICE,
+        mac: GATEWAY_MAC,
+        port_id: u16::MAX,
+    };
+    for ip in others.services.iter() {
+        let key = EndpointKey { network, ip: *ip };
+        entries.endpoints.entry(key).or_insert(service);
+    }
 }
 
 /// The interface by which a port gets copies, as a list of them has it.

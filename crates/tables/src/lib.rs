@@ -27,6 +27,7 @@ pub mod guards;
 mod known;
 mod layers;
 pub mod remotes;
+pub mod services;
 mod storms;
 pub mod surroundings;
 mod vteps;
@@ -39,6 +40,7 @@ pub use desired::port_of;
 use guards::Guards;
 use known::Known;
 use layers::Layers;
+use services::Services;
 pub use storms::StormOptions;
 use storms::Storms;
 use surroundings::{Surroundings, UnderlayPaths};
@@ -51,6 +53,7 @@ pub struct Reconciler {
     book: Arc<Book>,
     surroundings: Surroundings,
     guards: Guards,
+    services: Services,
 }
 
 #[derive(Debug)]
@@ -80,7 +83,12 @@ impl Reconciler {
         remotes: Arc<Remotes>,
     ) -> Result<Self, DatapathError> {
         let guards = Guards::new(datapath.guards()?);
+        let services = Services::new(datapath.services()?)?;
         let surroundings = Surroundings::new(remotes);
+        // What an agent before has put in force stays so until the Services are known.
+        for (network, addresses) in services.addresses() {
+            surroundings.set_services(network, addresses);
+        }
         if guards.inherit(&book, &datapath.guards_before()?)? {
             datapath.serve_guards()?;
         }
@@ -91,6 +99,7 @@ impl Reconciler {
         Ok(Self {
             book,
             guards,
+            services,
             surroundings,
             inner: Ranked::new(
                 Rank::Tables,
@@ -343,6 +352,7 @@ impl Reconciler {
         Others {
             unsteered: self.surroundings.unsteered(),
             marks: self.surroundings.marks(network),
+            services: self.surroundings.services(network),
             ..Others::default()
         }
     }
@@ -490,6 +500,7 @@ impl Inner {
         let attachments: Vec<&Attachment> = attachments.collect();
         let (mut own, facts) = desired::own(network, attachments.iter().copied(), others);
         desired::guard_tunnels(&mut own, self.tunnel_port);
+        desired::add_services(&mut own, network, others);
         let basis = Basis::of(&attachments, others, &own);
         let known = self.current()?.get(&network);
         let known = known.map_or_else(Arc::default, |it| Arc::clone(&it.beyond));

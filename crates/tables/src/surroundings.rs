@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use agent_common::addr::MacAddr;
+use agent_common::addr::{Ip16, MacAddr};
 use agent_common::vtep::Straight;
 use book::record::NetworkFacts;
 use locks::{Guard, Rank, Ranked};
@@ -75,6 +75,8 @@ struct Given {
     unsteered: BTreeSet<u16>,
     /// Ports of which policies speak, by network.
     marks: BTreeMap<u32, Arc<Marks>>,
+    /// Addresses of Services, by network.
+    services: BTreeMap<u32, Arc<BTreeSet<Ip16>>>,
 }
 
 impl Surroundings {
@@ -190,6 +192,42 @@ impl Surroundings {
             .unwrap_or_default()
     }
 
+    /// Sets the addresses of a network's Services; returns the earlier ones.
+    pub(super) fn set_services(
+        &self,
+        network: u32,
+        addresses: BTreeSet<Ip16>,
+    ) -> Arc<BTreeSet<Ip16>> {
+        let before = {
+            let mut given = self.given();
+            match addresses.is_empty() {
+                true => given.services.remove(&network),
+                false => given.services.insert(network, Arc::new(addresses)),
+            }
+        };
+        let before = before.unwrap_or_default();
+        if before.is_empty() != self.services(network).is_empty() {
+            self.marked.send_modify(|version| *version += 1);
+        }
+        before
+    }
+
+    /// The addresses of a network's Services.
+    pub(super) fn services(&self, network: u32) -> Arc<BTreeSet<Ip16>> {
+        let given = self.given();
+        given.services.get(&network).cloned().unwrap_or_default()
+    }
+
+    /// True for a network that has Services.
+    pub fn is_served(&self, network: u32) -> bool {
+        self.given().services.contains_key(&network)
+    }
+
+    /// The networks that have Services.
+    pub(super) fn served(&self) -> BTreeSet<u32> {
+        self.given().services.keys().copied().collect()
+    }
+
     /// Ports that XDP gives no frames.
     pub(super) fn unsteered(&self) -> BTreeSet<u16> {
         self.given().unsteered.clone()
@@ -211,6 +249,7 @@ impl Surroundings {
         Others {
             unsteered: self.unsteered(),
             marks: self.marks(network),
+            services: self.services(network),
             ..others
         }
     }

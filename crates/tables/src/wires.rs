@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::endpoint::{
-    ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint, EndpointKey,
+    ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_SERVICE, ENDPOINT_WIRE, Endpoint,
+    EndpointKey,
 };
 use agent_common::network::{
     NETWORK_ANY_IP, NETWORK_L3, NETWORK_NEXT_HOP, NETWORK_TRUNK, NETWORK_WIRE, Network,
@@ -55,7 +56,8 @@ pub(super) fn add(entries: &mut Entries, facts: &NetworkFacts, wire: &api::Wire,
     }
     let own = entries.endpoints.iter();
     let own = own.filter(|_| wire.is_routed());
-    let own = own.filter(|(_, it)| it.flags & (ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE) == 0);
+    let own = own
+        .filter(|(_, it)| it.flags & (ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE | ENDPOINT_SERVICE) == 0);
     let keys = own.map(|(key, _)| (WireKey::address(uplink, key.ip), id));
     entries.wires.extend(keys);
 }

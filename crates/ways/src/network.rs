@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::checksum;
-use agent_common::endpoint::{ENDPOINT_GUARD, ENDPOINT_SERVED, Endpoint};
+use agent_common::endpoint::{ENDPOINT_GUARD, Endpoint};
 use agent_common::policy::{self, Act, Family, Scratch, Tables};
 use agent_common::port::{PORT_L3, PORT_MORE_IPS, Port};
 
@@ -162,10 +162,6 @@ impl Network {
             | Act::NdReply
             | Act::EchoReply => return Err(None),
         };
-        // It may be an answer of a Service, of which the kernel has the connections.
-        if to.flags & ENDPOINT_SERVED != 0 {
-            return Err(None);
-        }
         // The agent says whether policies select a port, later than the map does.
         let judged = sender.judged
             || to.flags & ENDPOINT_GUARD != 0

@@ -19,6 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("ipam", &[]),
     ("policy", &[]),
+    ("services", &["api"]),
     // Another program's configuration in the words of ours.
     ("multus", &["api"]),
     // Policies as users write them, and the networks that they name.

@@ -411,7 +411,7 @@ pub static GATEWAY_ON_GREEN: [IpAddr; 3] = [
     IpAddr::V6(GATEWAY_V6),
 ];
 
-/// The addresses of a Service on [`GREEN`], [`BLUE`], [`AMBER`] and [`TEAL`].
+/// The addresses of a Service on [`GREEN`], [`BLUE`] and [`AMBER`].
 pub static SERVICE: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10)),
     IpAddr::V6(Ipv6Addr::new(0xfd96, 0, 0, 0, 0, 0, 0, 10)),

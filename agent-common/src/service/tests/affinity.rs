@@ -64,3 +64,14 @@ fn affinity_that_is_turned_off_holds_nobody() {
     world.set(SERVICE, &BACKENDS, |_| {});
     assert!((1001..1050).any(|port| world.backend_of(port, IPPROTO_TCP) != first));
 }
+
+#[test]
+fn affinity_holds_where_another_processor_is_a_tick_ahead() {
+    let world = sticky(&BACKENDS);
+    let first = world.backend_of(1000, IPPROTO_TCP);
+    world.now.set(world.now.get() - 1);
+    for port in 1001..1050 {
+        assert_eq!(world.backend_of(port, IPPROTO_TCP), first);
+        world.now.set(world.now.get() ^ 1);
+    }
+}

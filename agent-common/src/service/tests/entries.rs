@@ -145,12 +145,12 @@ fn a_syn_opens_another_connection_only_when_the_last_has_ended() {
     let mut world = World::new().with(SERVICE, &BACKENDS);
     let backend = world.backend_of(4000, IPPROTO_TCP);
     exchange(&world, backend, (SYN, SYN | ACK));
-    world.set(SERVICE, &others(backend), |_| {});
     exchange(&world, backend, (SYN, ACK));
     exchange(&world, backend, (FIN, ACK));
     exchange(&world, backend, (SYN, ACK));
     exchange(&world, backend, (ACK, FIN));
     exchange(&world, backend, (ACK, ACK));
+    world.set(SERVICE, &others(backend), |_| {});
     let next = world.backend_of(4000, IPPROTO_TCP);
     assert_ne!(next, backend);
     exchange(&world, next, (ACK, SYN | ACK));
@@ -172,5 +172,80 @@ fn ended_connections_are_forgotten_soon() {
             assert!(words.is_alive(IPPROTO_TCP, now + ticks));
             assert!(!words.is_alive(IPPROTO_TCP, now + ticks + 1));
         }
+    }
+}
+
+#[test]
+fn a_backend_that_has_left_takes_no_connection_from_another_one() {
+    let mut world = World::new().with(SERVICE, &BACKENDS);
+    let old = world.backend_of(4000, IPPROTO_UDP);
+    world.set(SERVICE, &others(old), |_| {});
+    world.later(1);
+    let new = world.backend_of(4000, IPPROTO_UDP);
+    assert_ne!(new, old);
+    for _ in 0..3 {
+        // The first packet of a tick has something to tell.
+        world.later(1);
+        let late = packet((old, 8080), (CLIENT, 4000), IPPROTO_UDP, 0);
+        assert_eq!(world.deliver(&late), None);
+        assert_eq!(world.backend_of(4000, IPPROTO_UDP), new);
+    }
+    // Nor does one of TCP, by what it sends after the connection has ended.
+    let mut world = World::new().with(SERVICE, &BACKENDS);
+    let old = world.backend_of(4000, IPPROTO_TCP);
+    exchange(&world, old, (SYN, SYN | ACK));
+    exchange(&world, old, (ACK, RST));
+    world.set(SERVICE, &others(old), |_| {});
+    let new = world.backend_of(4000, IPPROTO_TCP);
+    for flags in [SYN, ACK, SYN | ACK] {
+        world.later(1);
+        let late = packet((old, 8080), (CLIENT, 4000), IPPROTO_TCP, flags);
+        assert_eq!(world.deliver(&late), None);
+        exchange(&world, new, (ACK, ACK));
+    }
+}
+
+#[test]
+fn a_syn_of_a_backend_opens_no_connection_of_the_client() {
+    let mut world = World::new().with(SERVICE, &BACKENDS);
+    let backend = world.backend_of(4000, IPPROTO_TCP);
+    exchange(&world, backend, (SYN, SYN | ACK));
+    exchange(&world, backend, (ACK, RST));
+    world.set(SERVICE, &others(backend), |_| {});
+    world.later(1);
+    let syn = packet((backend, 8080), (CLIENT, 4000), IPPROTO_TCP, SYN);
+    let _ = world.deliver(&syn);
+    assert_ne!(world.backend_of(4000, IPPROTO_TCP), backend);
+}
+
+#[test]
+fn a_syn_goes_to_no_backend_that_is_one_no_more() {
+    let mut world = World::new().with(SERVICE, &BACKENDS);
+    let backend = world.backend_of(4000, IPPROTO_TCP);
+    exchange(&world, backend, (SYN, SYN | ACK));
+    world.set(SERVICE, &others(backend), |_| {});
+    // What is open goes on, what is opened does not.
+    exchange(&world, backend, (ACK, ACK));
+    world.later(1);
+    assert_ne!(world.backend_of(4000, IPPROTO_TCP), backend);
+}
+
+#[test]
+fn endpoints_that_talk_to_their_service_from_its_own_port_do_not_meet() {
+    let [a, b, ..] = BACKENDS;
+    let mut world = World::new();
+    for protocol in [IPPROTO_TCP, IPPROTO_UDP] {
+        let place = ServiceKey {
+            port: 8080,
+            ..key(SERVICE, protocol)
+        };
+        world.set(SERVICE, &[a, b], |_| {});
+        let service = world.services[&key(SERVICE, protocol)];
+        world.services.insert(place, service);
+        let to = (SERVICE, 8080);
+        let (_, first) = world.send(&packet((a, 8080), to, protocol, SYN)).unwrap();
+        let (_, second) = world.send(&packet((b, 8080), to, protocol, SYN)).unwrap();
+        // One of both may have itself; never have they each other.
+        assert!(!(first.0 == b && second.0 == a), "{first:?} {second:?}");
     }
 }

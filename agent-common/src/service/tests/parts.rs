@@ -27,3 +27,16 @@ fn all_parts_of_a_datagram_go_where_the_first_one_went() {
     assert_eq!(world.deliver(&first), from_service);
     assert_eq!(world.deliver(&rest), from_service);
 }
+
+#[test]
+fn first_parts_of_what_is_not_translated_are_not_kept() {
+    let world = World::new().with(SERVICE, &BACKENDS);
+    let [first, _] = parts((BACKENDS[0], 8080), (CLIENT, 4000), 9);
+    assert_eq!(world.deliver(&first), None);
+    let [refused, _] = parts((CLIENT, 4000), (OTHER_SERVICE, 80), 9);
+    assert!(world.send(&refused).is_err());
+    world.budget.set(0);
+    let [unpaid, _] = parts((CLIENT, 4000), (SERVICE, 80), 9);
+    assert_eq!(world.send(&unpaid), Err(DropReason::FlowLimit));
+    assert!(world.fragments.borrow().is_empty());
+}

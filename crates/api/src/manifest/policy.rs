@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::service::{is_service, is_slice};
 use super::{
     Document, Fault, ManifestError, ManifestProblem, Metadata, Origin, TypeMeta, check_label,
     check_subdomain, deserialize, split,
@@ -43,11 +44,13 @@ pub fn parse_namespaces(
 
 /// True when the document says that it is a policy or a namespace.
 pub(super) fn is_policy_or_namespace(chunk: &split::Chunk<'_>) -> bool {
-    deserialize::<TypeMeta>(chunk)
-        .is_ok_and(|types| policy_kind(&types).is_some() || is_namespace(&types))
+    deserialize::<TypeMeta>(chunk).is_ok_and(|types| {
+        let is_policy = policy_kind(&types).is_some() || is_namespace(&types);
+        is_policy || is_service(&types) || is_slice(&types)
+    })
 }
 
-fn parse<T>(
+pub(super) fn parse<T>(
     source_name: &str,
     text: &str,
     read: impl Fn(&split::Chunk<'_>, &TypeMeta) -> Option<Result<T, Fault>>,

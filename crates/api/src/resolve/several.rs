@@ -85,6 +85,7 @@ pub(super) fn merge(
         gateway,
         exclude,
         routes,
+        service_cidrs,
         egress,
         mtu,
         interface,
@@ -104,6 +105,10 @@ pub(super) fn merge(
         ("spec.gateway", into.gateway == *gateway),
         ("spec.exclude", fill_list(&mut into.exclude, exclude)),
         ("spec.routes", fill_list(&mut into.routes, routes)),
+        (
+            "spec.serviceCIDRs",
+            fill_list(&mut into.service_cidrs, service_cidrs),
+        ),
         ("spec.egress", into.egress == *egress),
         ("spec.mtu", fill(&mut into.mtu, mtu)),
         ("spec.interface", fill(&mut into.interface, interface)),

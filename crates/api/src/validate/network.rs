@@ -15,6 +15,7 @@ use super::{
     interface::{interface, note_unreachable},
     parse_address, parse_prefix, reserved_as,
     routes::{self, PushedRoute},
+    services,
     wire::{Wire, wire},
 };
 use crate::{
@@ -64,6 +65,9 @@ pub struct Network {
     /// Routes that pods get besides those to the subnets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<PushedRoute>,
+    /// Prefixes of the addresses of its Services, disjoint and outside of the subnets.
+    #[serde(rename = "serviceCIDRs", skip_serializing_if = "Vec::is_empty")]
+    pub service_cidrs: Vec<IpNet>,
     /// How pods reach the outside; only in mode L3 with routing Isolated.
     pub egress: Egress,
     /// Largest IP packet, bytes; at least 1280 when a subnet is IPv6.
@@ -186,13 +190,19 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
     let wire = written.and_then(|written| wire(&mut faults, written, spec.mode, has_subnets));
     let misplaced = faults.0.len();
     let mut subnets = subnets(&mut faults, spec);
-    let mut pushed = Vec::new();
+    let (mut pushed, mut services) = (Vec::new(), Vec::new());
     // With a subnet refused, "outside the subnets" would only repeat that error.
     if faults.0.len() == misplaced {
         gateways(&mut faults, &spec.gateway, &mut subnets);
         excludes(&mut faults, &spec.exclude, &mut subnets);
         let written = routes::written(&mut faults, &spec.routes);
         pushed = routes::pushed(&mut faults, written, spec.mode, &subnets);
+        services = services::prefixes(
+            &mut faults,
+            &spec.service_cidrs,
+            (spec.routing, spec.mode == Mode::L2 && wire.is_some()),
+            &subnets,
+        );
     }
     let mtu = mtu(&mut faults, spec.mtu, &subnets, transport);
     let id = spec.network_id.and_then(|found| {
@@ -220,6 +230,7 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         wire,
         subnets,
         routes: pushed,
+        service_cidrs: services,
         egress: spec.egress,
         mtu,
         id,

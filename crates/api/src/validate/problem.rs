@@ -141,6 +141,34 @@ pub enum FieldProblem {
         /// The subnet.
         subnet: IpNet,
     },
+    /// Services of a network that has them by the node, or has no addresses.
+    #[error(
+        "the field is for networks with subnets and routing Isolated; write these, or remove this field"
+    )]
+    ServicesNeedIsolation,
+    /// Services of a segment beyond podnet.
+    #[error(
+        "an L2 network with an uplink has no Services; write mode L3 or transport VXLAN, or remove this field"
+    )]
+    ServicesOnSegment,
+    /// The prefix of Services has addresses of pods or of other Services.
+    #[error(
+        "{prefix} overlaps {other}; choose a prefix that neither a subnet nor another entry has"
+    )]
+    ServicesOverlap {
+        /// The prefix.
+        prefix: IpNet,
+        /// The one that it overlaps.
+        other: IpNet,
+    },
+    /// Pods have no address of the family of Services.
+    #[error(
+        "pods have no address of the family of {prefix}; add a subnet of it, or remove the prefix"
+    )]
+    ServicesWithoutFamily {
+        /// The prefix.
+        prefix: IpNet,
+    },
     /// Two routes to one prefix.
     #[error("another route leads to {dst} already; remove one of them")]
     RouteTwice {

@@ -7,6 +7,7 @@ use crate::{
 mod beyond;
 mod interface;
 mod scheduling;
+mod services;
 
 fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
     PodNetworkParametersSpec {
@@ -18,6 +19,7 @@ fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
         gateway: GatewaySpec::None,
         exclude: Vec::new(),
         routes: Vec::new(),
+        service_cidrs: Vec::new(),
         egress: Egress::None,
         mtu: None,
         interface: None,

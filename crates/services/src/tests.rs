@@ -1,0 +1,228 @@
+use api::ServiceEndpoint;
+
+use super::*;
+
+const CLIENTS: &str = "blue";
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn prefixes() -> Vec<Prefix> {
+    ["10.96.0.0/16", "fd96::/112"]
+        .map(|it| it.parse().unwrap())
+        .to_vec()
+}
+
+fn service(ips: &[&str]) -> ServiceObject {
+    ServiceObject {
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        network: CLIENTS.to_owned(),
+        ips: ips.iter().map(|it| ip(it)).collect(),
+        ports: vec![port("http", ServiceProtocol::Tcp, 80)],
+        affinity_s: 0,
+        local: false,
+        problems: Vec::new(),
+    }
+}
+
+fn port(name: &str, protocol: ServiceProtocol, port: u16) -> ServicePort {
+    ServicePort {
+        name: name.to_owned(),
+        protocol,
+        port,
+    }
+}
+
+fn endpoint(address: &str, node: &str) -> ServiceEndpoint {
+    ServiceEndpoint {
+        ip: ip(address),
+        ready: true,
+        serving: true,
+        terminating: false,
+        node: Some(node.to_owned()),
+    }
+}
+
+fn ending(address: &str, node: &str) -> ServiceEndpoint {
+    ServiceEndpoint {
+        ready: false,
+        terminating: true,
+        ..endpoint(address, node)
+    }
+}
+
+fn slice(endpoints: Vec<ServiceEndpoint>) -> ServiceSlice {
+    ServiceSlice {
+        namespace: "shop".to_owned(),
+        name: "web-1".to_owned(),
+        network: CLIENTS.to_owned(),
+        service: "web".to_owned(),
+        ports: vec![port("http", ServiceProtocol::Tcp, 8080)],
+        endpoints,
+        problems: Vec::new(),
+    }
+}
+
+fn served(services: &[ServiceObject], slices: &[ServiceSlice]) -> Served {
+    let prefixes = prefixes();
+    let clients = Clients {
+        network: CLIENTS,
+        prefixes: &prefixes,
+        node: "here",
+    };
+    let services: Vec<_> = services.iter().cloned().map(Arc::new).collect();
+    let slices: Vec<_> = slices.iter().cloned().map(Arc::new).collect();
+    compile(&clients, &services, &slices)
+}
+
+/// Addresses of the endpoints at the Service's TCP port 80.
+fn backends(served: &Served, of: &str) -> Vec<String> {
+    let at = At {
+        ip: ip(of),
+        protocol: ServiceProtocol::Tcp,
+        port: 80,
+    };
+    let backends = served.ports[&at].backends.iter();
+    backends.map(|(ip, port)| format!("{ip} {port}")).collect()
+}
+
+#[test]
+fn a_service_has_the_endpoints_of_all_its_slices_each_once() {
+    let first = slice(vec![
+        endpoint("10.0.0.2", "here"),
+        endpoint("10.0.0.1", "there"),
+    ]);
+    let second = slice(vec![
+        endpoint("10.0.0.3", "there"),
+        endpoint("10.0.0.1", "there"),
+    ]);
+    let found = served(&[service(&["10.96.0.1"])], &[first, second]);
+    assert_eq!(
+        backends(&found, "10.96.0.1"),
+        ["10.0.0.1 8080", "10.0.0.2 8080", "10.0.0.3 8080"]
+    );
+    assert_eq!(found.problems, [] as [String; 0]);
+}
+
+#[test]
+fn each_family_has_endpoints_of_its_family() {
+    let both = slice(vec![
+        endpoint("10.0.0.1", "here"),
+        endpoint("fd00::1", "here"),
+    ]);
+    let found = served(&[service(&["10.96.0.1", "fd96::1"])], &[both]);
+    assert_eq!(backends(&found, "10.96.0.1"), ["10.0.0.1 8080"]);
+    assert_eq!(backends(&found, "fd96::1"), ["fd00::1 8080"]);
+}
+
+#[test]
+fn ports_meet_by_name_and_protocol() {
+    let mut web = service(&["10.96.0.1"]);
+    web.ports.push(port("dns", ServiceProtocol::Udp, 53));
+    web.ports.push(port("http", ServiceProtocol::Udp, 80));
+    let mut named = slice(vec![endpoint("10.0.0.1", "here")]);
+    named.ports.push(port("dns", ServiceProtocol::Udp, 5353));
+    let mut other = slice(vec![endpoint("10.0.0.2", "here")]);
+    other.ports = vec![port("http", ServiceProtocol::Tcp, 9090)];
+    let found = served(&[web], &[named, other]);
+    assert_eq!(
+        backends(&found, "10.96.0.1"),
+        ["10.0.0.1 8080", "10.0.0.2 9090"]
+    );
+    let at = |protocol, port| At {
+        ip: ip("10.96.0.1"),
+        protocol,
+        port,
+    };
+    let dns = &found.ports[&at(ServiceProtocol::Udp, 53)];
+    assert_eq!(dns.backends, [(ip("10.0.0.1"), 5353)]);
+    assert!(
+        found.ports[&at(ServiceProtocol::Udp, 80)]
+            .backends
+            .is_empty()
+    );
+}
+
+#[test]
+fn endpoints_that_end_are_used_when_no_other_is_left() {
+    let silent = ServiceEndpoint {
+        serving: false,
+        ..ending("10.0.0.4", "here")
+    };
+    let starting = ServiceEndpoint {
+        terminating: false,
+        ..ending("10.0.0.5", "here")
+    };
+    let all = vec![ending("10.0.0.3", "here"), silent.clone(), starting.clone()];
+    let with_ready = slice([vec![endpoint("10.0.0.1", "there")], all.clone()].concat());
+    let found = served(&[service(&["10.96.0.1"])], &[with_ready]);
+    assert_eq!(backends(&found, "10.96.0.1"), ["10.0.0.1 8080"]);
+    let found = served(&[service(&["10.96.0.1"])], &[slice(all)]);
+    assert_eq!(backends(&found, "10.96.0.1"), ["10.0.0.3 8080"]);
+    let found = served(&[service(&["10.96.0.1"])], &[slice(vec![silent, starting])]);
+    assert!(backends(&found, "10.96.0.1").is_empty());
+}
+
+#[test]
+fn with_policy_local_clients_have_the_endpoints_of_their_node() {
+    let local = ServiceObject {
+        local: true,
+        ..service(&["10.96.0.1"])
+    };
+    let found = |endpoints| {
+        let found = served(std::slice::from_ref(&local), &[slice(endpoints)]);
+        let elsewhere = found.ports.values().any(|it| it.elsewhere);
+        (backends(&found, "10.96.0.1"), elsewhere)
+    };
+    let far = endpoint("10.0.0.9", "there");
+    let here = vec!["10.0.0.1 8080".to_owned()];
+    assert_eq!(
+        found(vec![far.clone(), endpoint("10.0.0.1", "here")]),
+        (here.clone(), false)
+    );
+    // One that ends here is better than one that is ready there.
+    assert_eq!(
+        found(vec![far.clone(), ending("10.0.0.1", "here")]),
+        (here, false)
+    );
+    assert_eq!(found(vec![far]), (Vec::new(), true));
+    assert_eq!(found(Vec::new()), (Vec::new(), false));
+}
+
+#[test]
+fn services_and_slices_of_other_networks_and_namespaces_are_others() {
+    let mut other = service(&["10.96.0.2"]);
+    other.network = "red".to_owned();
+    let mut elsewhere = slice(vec![endpoint("10.0.0.8", "here")]);
+    elsewhere.namespace = "bank".to_owned();
+    let mut red = slice(vec![endpoint("10.0.0.9", "here")]);
+    red.network = "red".to_owned();
+    let found = served(&[service(&["10.96.0.1"]), other], &[elsewhere, red]);
+    assert!(backends(&found, "10.96.0.1").is_empty());
+    assert_eq!(found.addresses, BTreeSet::from([ip("10.96.0.1")]));
+}
+
+#[test]
+fn what_pods_would_not_reach_is_told() {
+    let twice = ServiceObject {
+        name: "zeb".to_owned(),
+        ..service(&["10.96.0.1"])
+    };
+    let own = slice(vec![
+        endpoint("10.96.0.7", "here"),
+        endpoint("10.0.0.1", "here"),
+    ]);
+    let found = served(&[twice, service(&["10.96.0.1", "10.97.0.1"])], &[own]);
+    assert_eq!(backends(&found, "10.96.0.1"), ["10.0.0.1 8080"]);
+    let expected = [
+        "EndpointSlice shop/web-1: endpoint 10.96.0.7 has the address of a Service",
+        "Service shop/web: 10.97.0.1 is in none of spec.serviceCIDRs of network blue",
+        "Service shop/zeb: another Service of the network has 10.96.0.1",
+    ];
+    assert_eq!(found.problems.len(), expected.len(), "{:?}", found.problems);
+    for (problem, expected) in found.problems.iter().zip(expected) {
+        assert!(problem.starts_with(expected), "{problem}");
+    }
+}
