@@ -57,7 +57,7 @@ pub const MAX_SERVICES: u32 = 65_536;
 /// Those of a set that takes the place of another one count, too.
 pub const MAX_BACKENDS: u32 = 524_288;
 /// Clients of Services with affinity.
-pub const MAX_AFFINITIES: u32 = 65_536;
+pub const MAX_AFFINITIES: u32 = 16_384;
 /// Drop reasons.
 pub const MAX_DROP_REASONS: u32 = 64;
 /// Entries of `PORT_REASONS`.

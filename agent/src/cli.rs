@@ -376,6 +376,8 @@ pub enum What {
     Uplinks,
     /// Network policies: networks, ports that they select here, problems
     Policies,
+    /// Services: addresses, ports, and the endpoints that clients of this node have
+    Services,
     /// Connections that network policies let pass, the newest first
     Flows,
 }

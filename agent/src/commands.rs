@@ -30,6 +30,7 @@ pub fn get(options: &GetOptions) -> Result<(), Failure> {
         What::Endpoints => GetWhat::Endpoints,
         What::Drops => GetWhat::Drops,
         What::Uplinks => GetWhat::Uplinks,
+        What::Services => GetWhat::Services,
         What::Policies => GetWhat::Policies,
         What::Flows => GetWhat::Flows,
     };

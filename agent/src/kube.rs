@@ -5,6 +5,7 @@
 //! - [`lookup`] answers which pod a request is for.
 //! - [`status`] writes annotations of pods, [`events`] writes Events.
 //! - `policies` follows network policies, and what they select by while they name networks.
+//! - `services` follows Services of networks, and their endpoints.
 //! - `access` asks whether a pod may use its networks.
 //! - `nodes` knows where the pods of other nodes are.
 //! - `holdings` hears which addresses other nodes hold.
@@ -28,6 +29,7 @@ mod objects;
 mod policies;
 pub mod report;
 pub mod scheduling;
+mod services;
 mod slices;
 pub mod status;
 
@@ -60,6 +62,7 @@ use self::nodes::Nodes;
 use self::objects::Objects;
 use self::policies::Policies;
 use self::scheduling::{Scheduling, SchedulingOptions};
+use self::services::Services;
 use self::slices::{Followed, Slices};
 use self::status::StatusWriter;
 
@@ -75,6 +78,7 @@ pub struct Cluster {
     followed: Followed,
     blocks: Blocks,
     policies: Policies,
+    services: Services,
     scheduling: Scheduling,
     home: Home,
     /// Tunnels end at the addresses of the `Node`.
@@ -122,6 +126,7 @@ impl Cluster {
         let followed = Followed::new(&client, home.clone());
         let blocks = Blocks::new(&client, home.clone());
         let policies = Policies::new(&client, home.clone());
+        let services = Services::new(&client, home.clone());
         let scheduling = Scheduling::new(&client, node, settings.scheduling, home.clone());
         let (addresses, addresses_work) = Addresses::new(
             &client,
@@ -160,6 +165,7 @@ impl Cluster {
             followed,
             blocks,
             policies,
+            services,
             scheduling,
             home,
             node_tunnels: settings.node_tunnels,
@@ -195,6 +201,7 @@ impl Cluster {
         work.push(self.followed.work().boxed());
         work.push(self.blocks.work().boxed());
         work.push(self.policies.work().boxed());
+        work.push(self.services.work().boxed());
         work.push(self.scheduling.work(reach).boxed());
         if let Some(access) = &self.access {
             work.push(access.work().boxed());

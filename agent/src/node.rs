@@ -15,12 +15,14 @@ use host::Host;
 use metrics::Metrics;
 use ports::{self, Ports, Promotions};
 use reach::{Ground, Reach, ReachOptions};
+use serving::Serving;
 use tables::Reconciler;
 use tables::remotes::Remotes;
 use tokio::sync::{Notify, watch};
 use world::Current;
 use world::lists::Rules;
 use world::policies::PolicyCurrent;
+use world::services::ServiceCurrent;
 
 use crate::attach::authority::Giver;
 use crate::attach::judged::Judged;
@@ -44,6 +46,10 @@ pub struct Node {
     pub policies: Arc<PolicyCurrent>,
     /// Policies in force at ports.
     pub guards: Arc<Guards>,
+    /// Services of networks.
+    pub services: Arc<ServiceCurrent>,
+    /// Services in force.
+    pub serving: Arc<Serving>,
     /// Attachments, addresses, numbers and pods.
     pub book: Arc<Book>,
     /// Handles of the kernel.
@@ -95,6 +101,8 @@ pub struct Parts {
     pub world: Arc<Current>,
     /// See [`Node::policies`].
     pub policies: Arc<PolicyCurrent>,
+    /// See [`Node::services`].
+    pub services: Arc<ServiceCurrent>,
     /// See [`Node::book`].
     pub book: Arc<Book>,
     /// See [`Node::host`].
@@ -178,7 +186,15 @@ impl Node {
             world: Arc::clone(&parts.world),
             clustered: parts.cluster.is_some(),
         }));
+        let serving = Arc::new(Serving::new(serving::Inputs {
+            node: parts.name.clone(),
+            book: Arc::clone(&parts.book),
+            tables: Arc::clone(&tables),
+            services: Arc::clone(&parts.services),
+            world: Arc::clone(&parts.world),
+        }));
         let judged = Judged {
+            serving: Arc::clone(&serving),
             tables: Arc::clone(&tables),
             guards: Arc::clone(&guards),
             book: Arc::clone(&parts.book),
@@ -204,6 +220,8 @@ impl Node {
             name: parts.name,
             world: parts.world,
             policies: parts.policies,
+            services: parts.services,
+            serving,
             guards,
             book: parts.book,
             host,

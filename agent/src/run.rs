@@ -32,6 +32,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use world::lists::Rules;
 use world::policies::PolicyCurrent;
+use world::services::ServiceCurrent;
 use world::{self, Current, Manifests};
 
 use crate::capture::flow_log::FlowLog;
@@ -191,8 +192,8 @@ async fn networks(
     } else if let Some(manifests) = manifests {
         let (current, tunnels) = (Arc::clone(&node.world), Arc::clone(&node.remotes));
         let has_tunnels = move || !tunnels.vteps().is_empty();
-        let policies = Arc::clone(&node.policies);
-        let manifests = world::follow(manifests, current, policies, has_tunnels);
+        let others = (Arc::clone(&node.policies), Arc::clone(&node.services));
+        let manifests = world::follow(manifests, current, others, has_tunnels);
         let members = async {
             match &endpoints {
                 Some(directory) => node.reach.share(directory, node.readiness()).await,
@@ -245,12 +246,16 @@ async fn build(
     let book = Arc::new(Book::new(found, store, patience));
     let current = Arc::new(Current::default());
     let policies = Arc::new(PolicyCurrent::default());
+    let services = Arc::new(ServiceCurrent::default());
     let ready = watch::Sender::new(false);
     let (world, cluster) = if let Some(manifests) = manifests {
         let read = manifests.read();
-        let (world, written) = read.map_err(file("read --standalone", manifests.directory()))?;
+        let (world, written, served) =
+            read.map_err(file("read --standalone", manifests.directory()))?;
         policies.set(written);
         policies.get().complain();
+        services.set(served);
+        services.get().complain();
         let world = world.on_node(!remotes.vteps().is_empty());
         (world, None)
     } else {
@@ -265,6 +270,7 @@ async fn build(
             book: Arc::clone(&book),
             world: Arc::clone(&current),
             policies: Arc::clone(&policies),
+            services: Arc::clone(&services),
             remotes: Arc::clone(&remotes),
             lists: options.pods.lists.clone(),
             metrics: Arc::clone(&metrics),
@@ -306,6 +312,7 @@ async fn build(
         name,
         world: current,
         policies,
+        services,
         promotions: Promotions::new(host.hook.clone(), Duration::from_secs(options.tcx_after)),
         host,
         tables: Reconciler::new(
@@ -424,6 +431,7 @@ async fn background(
         () = FlowLog::follow(flow_log, node) => stopped("following ports for the flow log", "it ended".into()),
         () = node.ports.promote() => stopped("attaching links", "it ended".into()),
         () = node.ports.follow_guards() => stopped("telling the switch of policies", "it ended".into()),
+        () = node.serving.follow(|took| node.metrics.services_applied(took)) => stopped("following Services", "it ended".into()),
         () = node.guards.follow(|took| node.metrics.policies_applied(took)) => stopped("following policies", "it ended".into()),
         () = flows::watch(node) => stopped("counting connections", "it ended".into()),
         () = audits(node) => stopped("the audit", "it ended".into()),

@@ -29,6 +29,7 @@ mod flows;
 mod look;
 mod policies;
 mod series;
+mod services;
 
 /// One of the tables.
 ///
@@ -41,6 +42,7 @@ pub async fn get(node: &Arc<Node>, request: &GetRequest) -> Result<Value, AgentE
         GetWhat::Endpoints => Ok(endpoints(node)),
         GetWhat::Drops => drops(node),
         GetWhat::Uplinks => Ok(uplinks(node)),
+        GetWhat::Services => Ok(services::rows(node)),
         GetWhat::Policies => Ok(policies::rows(node).await),
         GetWhat::Flows => flows::rows(node, request).await,
     }

@@ -37,6 +37,7 @@ mod kubernetes {
     mod policy_parameters;
     mod scheduling;
     mod server;
+    mod services;
     mod slices;
     mod slices_attacks;
     mod webhook;

@@ -47,7 +47,7 @@ impl Skb<'_> {
         if diff < 0 {
             return false;
         }
-        let diff = diff as u32;
+        let diff = diff.cast_unsigned() as u32;
         if !packet.later && !self.translate_ports(scratch, work, diff) {
             return false;
         }

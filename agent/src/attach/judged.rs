@@ -8,6 +8,7 @@ use book::Book;
 use book::record::Attachment;
 use datapath::DatapathError;
 use guards::Guards;
+use serving::Serving;
 use tables::Reconciler;
 
 use super::doors::Tables;
@@ -19,6 +20,8 @@ pub struct Judged {
     pub tables: Arc<Reconciler>,
     /// Policies in force.
     pub guards: Arc<Guards>,
+    /// Services in force.
+    pub serving: Arc<Serving>,
     /// Attachments.
     pub book: Arc<Book>,
 }
@@ -26,10 +29,11 @@ pub struct Judged {
 impl Tables for Judged {
     fn prepare(&self, record: &Attachment) -> Result<(), DatapathError> {
         self.tables.reset_port_counters(record.port_id)?;
-        self.guards.admit(record)
+        self.admit(record)
     }
 
     fn admit(&self, record: &Attachment) -> Result<(), DatapathError> {
+        self.serving.admit(&record.network)?;
         self.guards.admit(record)
     }
 

@@ -84,6 +84,7 @@ pub(super) fn of(what: GetWhat, rows: &Value) -> String {
         GetWhat::Endpoints => ENDPOINTS,
         GetWhat::Drops => DROPS,
         GetWhat::Uplinks => UPLINKS,
+        GetWhat::Services => return policies::services(rows),
         GetWhat::Policies => return policies::policies(rows),
         GetWhat::Flows => return policies::flows(rows),
     };

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use world::Current;
 use world::lists::ListOptions;
 use world::policies::PolicyCurrent;
+use world::services::ServiceCurrent;
 
 /// Field manager of the agent's writes, as the API server's audit log has it.
 pub(super) const MANAGER: &str = "podnet-agent";
@@ -22,6 +23,8 @@ pub struct Home {
     pub world: Arc<Current>,
     /// Policies, and what they select by, as they are known now.
     pub policies: Arc<PolicyCurrent>,
+    /// Services of networks as they are known now.
+    pub services: Arc<ServiceCurrent>,
     /// Members on other nodes.
     pub remotes: Arc<Remotes>,
     /// How lists of pods are read.

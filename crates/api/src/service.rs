@@ -13,6 +13,7 @@ use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::endpoint_slice::NETWORK_LABEL;
+use crate::listed::{PROBLEM_BYTES, PROBLEMS_MAX, Shortened};
 
 /// Label of an EndpointSlice that the controller writes: the name of its Service.
 pub const SERVICE_NAME_LABEL: &str = "podnet.dev/service-name";
@@ -132,7 +133,9 @@ impl ServiceObject {
             match text.parse() {
                 Ok(ip) => ips.push(ip),
                 Err(_) if text == "None" || text.is_empty() => {}
-                Err(_) => problems.push(format!("clusterIP {text} is no address; remove it")),
+                Err(_) => note(&mut problems, || {
+                    format!("clusterIP {text} is no address; remove it")
+                }),
             }
         }
         let affinity = match spec.session_affinity.as_deref() {
@@ -216,9 +219,11 @@ impl ServiceSlice {
         let network = label(metadata, NETWORK_LABEL)?;
         // The controller's own say which Service they are of by that label alone. Slices of the cluster's
         // controller have the labels of their Service, and addresses of another network.
+        if is_of_cluster(metadata) {
+            return None;
+        }
         let service = match label(metadata, SERVICE_NAME_LABEL) {
             Some(name) => name,
-            None if is_of_cluster(metadata) => return None,
             None => label(metadata, KUBERNETES_SERVICE_NAME_LABEL)?,
         };
         let mut problems = Vec::new();
@@ -233,7 +238,10 @@ impl ServiceSlice {
                 continue;
             };
             let Ok(ip) = text.parse() else {
-                problems.push(format!("{text} is no address of an endpoint; remove it"));
+                let text = Shortened(text, PROBLEM_BYTES);
+                note(&mut problems, || {
+                    format!("{text} is no address of an endpoint; remove it")
+                });
                 continue;
             };
             let conditions = endpoint.conditions.clone().unwrap_or_default();
@@ -272,10 +280,19 @@ fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
         .filter(|it| !it.is_empty())
 }
 
-/// True for a slice of the cluster's own controllers, with addresses of the cluster's network.
+/// True for a slice of the cluster's own controllers.
+///
+/// It has addresses of the cluster's network.
 fn is_of_cluster(metadata: &ObjectMeta) -> bool {
     let manager = label(metadata, "endpointslice.kubernetes.io/managed-by");
     manager.is_some_and(|it| it.ends_with(".k8s.io"))
+}
+
+/// Notes a problem, unless there are enough to mend.
+fn note(problems: &mut Vec<String>, problem: impl FnOnce() -> String) {
+    if problems.len() < PROBLEMS_MAX {
+        problems.push(problem());
+    }
 }
 
 /// Reads ports: name, protocol and number of each.
@@ -286,18 +303,20 @@ fn read_ports(
     let mut ports: Vec<ServicePort> = Vec::new();
     for (name, protocol, number) in written.take(SERVICE_PORTS_MAX) {
         let Some(protocol) = ServiceProtocol::read(protocol.as_deref()) else {
-            problems.push(format!(
-                "port {name} has a protocol other than TCP and UDP and is not served; remove it"
-            ));
+            note(problems, || {
+                format!(
+                    "port {name} has a protocol other than TCP and UDP and is not served; remove it"
+                )
+            });
             continue;
         };
         let Some(port) = number
             .and_then(|it| u16::try_from(it).ok())
             .filter(|it| *it != 0)
         else {
-            problems.push(format!(
-                "port {name} has no number of 1 to 65535; write one"
-            ));
+            note(problems, || {
+                format!("port {name} has no number of 1 to 65535; write one")
+            });
             continue;
         };
         ports.push(ServicePort {

@@ -83,6 +83,36 @@ impl<'a> Follow<'a> {
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
         T: PartialEq + Send + 'static,
     {
+        self.copy_of(name, optional, Config::default(), of)
+    }
+
+    /// Adds a copy as [`Self::copy_some`] of objects with labels.
+    ///
+    /// The selector matches them there: the API server sends no others.
+    pub fn copy_labelled<K, T>(
+        &mut self,
+        name: &'static str,
+        selector: &str,
+        of: impl Fn(&K) -> Option<T> + Send + 'static,
+    ) -> Facts<T>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+        T: PartialEq + Send + 'static,
+    {
+        self.copy_of(name, false, Config::default().labels(selector), of)
+    }
+
+    fn copy_of<K, T>(
+        &mut self,
+        name: &'static str,
+        optional: bool,
+        config: Config,
+        of: impl Fn(&K) -> Option<T> + Send + 'static,
+    ) -> Facts<T>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+        T: PartialEq + Send + 'static,
+    {
         let events = Arc::new(Notify::new());
         let kind = Kind::new(name, optional, &events);
         let facts = Facts {
@@ -101,7 +131,7 @@ impl<'a> Follow<'a> {
             }
         };
         let api = Api::all(self.client.clone());
-        let follow = follow_into(Arc::clone(&kind), api, Config::default(), |_| {}, apply);
+        let follow = follow_into(Arc::clone(&kind), api, config, |_| {}, apply);
         let changed = Arc::clone(&self.changed);
         let progress = async move {
             let mut before = kind.progress().clone();

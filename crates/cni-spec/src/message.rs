@@ -187,6 +187,8 @@ pub enum GetWhat {
     Uplinks,
     /// Network policies, and what becomes of them on the node.
     Policies,
+    /// Services: addresses, ports and endpoints.
+    Services,
     /// Connections that policies let pass.
     Flows,
 }

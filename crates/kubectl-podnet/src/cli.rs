@@ -97,19 +97,22 @@ pub(crate) enum Table {
     Uplinks,
     /// Network policies: networks, ports that they select there, problems
     Policies,
+    /// Services: addresses, ports and endpoints
+    Services,
     /// Connections that network policies let pass, the newest 1,000
     Flows,
 }
 
 impl Table {
     /// All of them.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Networks,
         Self::Attachments,
         Self::Endpoints,
         Self::Drops,
         Self::Uplinks,
         Self::Policies,
+        Self::Services,
         Self::Flows,
     ];
 
@@ -122,6 +125,7 @@ impl Table {
             Self::Drops => "drops",
             Self::Uplinks => "uplinks",
             Self::Policies => "policies",
+            Self::Services => "services",
             Self::Flows => "flows",
         }
     }

@@ -41,6 +41,7 @@ pub struct Metrics {
     blocks: IntCounterVec,
     rulesets: IntCounterVec,
     policies_applied: Histogram,
+    services_applied: Histogram,
     flows: IntGaugeVec,
     /// Packets that each queue had dropped when it was last read.
     ///
@@ -143,6 +144,10 @@ impl Metrics {
             HistogramOpts::from(opts("podnet_policy_apply_seconds")).buckets(SECONDS.to_vec());
         let policies_applied = Histogram::with_opts(buckets)?;
         registry.register(Box::new(policies_applied.clone()))?;
+        let buckets =
+            HistogramOpts::from(opts("podnet_service_apply_seconds")).buckets(SECONDS.to_vec());
+        let services_applied = Histogram::with_opts(buckets)?;
+        registry.register(Box::new(services_applied.clone()))?;
         let flows = IntGaugeVec::new(opts("podnet_flows"), &["network"])?;
         registry.register(Box::new(flows.clone()))?;
         Ok(Self {
@@ -155,6 +160,7 @@ impl Metrics {
             blocks,
             rulesets,
             policies_applied,
+            services_applied,
             flows,
             queues: Mutex::default(),
         })
@@ -178,6 +184,11 @@ impl Metrics {
     /// Notes how long a change of policies took until it was in force.
     pub fn policies_applied(&self, took: Duration) {
         self.policies_applied.observe(took.as_secs_f64());
+    }
+
+    /// Notes how long a change of Services took until it was in force.
+    pub fn services_applied(&self, took: Duration) {
+        self.services_applied.observe(took.as_secs_f64());
     }
 
     /// Takes the connections of each network, as they were counted.

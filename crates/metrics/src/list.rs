@@ -57,6 +57,12 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         "Time from a change of policies, labels or members until all of it was in force on this node, while a policy names a network",
     ),
     (
+        "podnet_service_apply_seconds",
+        "histogram",
+        "",
+        "Time from a change of Services, endpoints or networks until all of it was in force on this node",
+    ),
+    (
         "podnet_flows",
         "gauge",
         "network",

@@ -14,6 +14,7 @@ fn rendered() -> String {
     metrics.phase("port", Duration::from_millis(7));
     metrics.ruleset_restored("podnet-egress");
     metrics.policies_applied(Duration::from_millis(4));
+    metrics.services_applied(Duration::from_millis(4));
     metrics.flows(&[("gone".to_owned(), 3)]);
     metrics.flows(&[("blue".to_owned(), 12)]);
     let snapshot = Snapshot {

@@ -1,6 +1,6 @@
-//! Makes of Services and their endpoints what clients of one network on one node get.
+//! Compile Services and their endpoints for the clients of one node.
 //!
-//! Pure: objects in, addresses and ports out. The rules are those of Kubernetes' service proxies: endpoints that are
+//! They are on one network. Pure: objects in, addresses and ports out. The rules are those of Kubernetes' service proxies: endpoints that are
 //! ready, else those that still answer; with `internalTrafficPolicy: Local` those of the client's node.
 //!
 //! ```
@@ -10,10 +10,11 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::{Prefix, ServiceObject, ServicePort, ServiceProtocol, ServiceSlice};
+use api::{Prefix, ServiceEndpoint, ServiceObject, ServicePort, ServiceProtocol, ServiceSlice};
 
 /// The clients that are served.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +52,8 @@ pub struct At {
 /// Endpoints of a port of a Service.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Port {
+    /// Namespace and name of the Service.
+    pub service: String,
     /// Addresses and ports of the endpoints, each once, in order.
     pub backends: Vec<(IpAddr, u16)>,
     /// There are endpoints on other nodes, which these clients may not use.
@@ -59,9 +62,21 @@ pub struct Port {
     pub affinity_s: u32,
 }
 
-/// Makes of Services and slices of all networks what these clients get.
+/// The most places that all Services of a network have.
 ///
-/// Of two Services with one address the first one has it, by namespace and name.
+/// A place is an endpoint of an address and port. A node has four times as many, those of a change among them.
+pub const NETWORK_PLACES: usize = 131_072;
+/// The most places of one Service.
+pub const SERVICE_PLACES: usize = 16_384;
+/// The most ports that all Services of a network have, each address counted.
+pub const NETWORK_PORTS: usize = 32_768;
+/// The most problems that are told of a network.
+pub const PROBLEMS: usize = 100;
+
+/// Makes of Services and slices of a network what these clients get.
+///
+/// Of two Services with one address the first one has it, by namespace and name. One that has more endpoints than its share
+/// is not served, and neither are those after the last that fits.
 #[must_use]
 pub fn compile(
     clients: &Clients<'_>,
@@ -69,13 +84,12 @@ pub fn compile(
     slices: &[Arc<ServiceSlice>],
 ) -> Served {
     let mut served = Served::default();
-    let mut slices_of: BTreeMap<(&str, &str), Vec<&ServiceSlice>> = BTreeMap::new();
+    let mut slices_of: BTreeMap<(&str, &str), Vec<Endpoints<'_>>> = BTreeMap::new();
     for slice in slices.iter().filter(|it| it.network == clients.network) {
-        let told = slice.problems.iter();
-        let told = told.map(|problem| format!("{slice}: {problem}"));
-        served.problems.extend(told);
+        served.tell(slice, &slice.problems);
+        let own = Endpoints::of(clients, slice, &mut served);
         let key = (slice.namespace.as_str(), slice.service.as_str());
-        slices_of.entry(key).or_default().push(slice);
+        slices_of.entry(key).or_default().push(own);
     }
     let mut own: Vec<&ServiceObject> = services
         .iter()
@@ -83,49 +97,110 @@ pub fn compile(
         .filter(|it| it.network == clients.network)
         .collect();
     own.sort_by_key(|it| (&it.namespace, &it.name));
+    let mut places = 0;
     for service in own {
-        let told = service.problems.iter();
-        let told = told.map(|problem| format!("{service}: {problem}"));
-        served.problems.extend(told);
+        served.tell(service, &service.problems);
         let key = (service.namespace.as_str(), service.name.as_str());
         let slices = slices_of.get(&key).map_or(&[][..], Vec::as_slice);
-        serve(clients, service, slices, &mut served);
+        serve(clients, service, slices, (&mut served, &mut places));
     }
     served.problems.sort();
     served.problems.dedup();
     served
 }
 
+/// Endpoints of a slice that clients may have.
+struct Endpoints<'a> {
+    ports: &'a [ServicePort],
+    endpoints: Vec<&'a ServiceEndpoint>,
+}
+
+impl<'a> Endpoints<'a> {
+    fn of(clients: &Clients<'_>, slice: &'a ServiceSlice, served: &mut Served) -> Self {
+        let is_service = |it: &&ServiceEndpoint| {
+            clients
+                .prefixes
+                .iter()
+                .any(|prefix| prefix.contains(&it.ip))
+        };
+        let (wrong, endpoints): (Vec<_>, Vec<_>) = slice.endpoints.iter().partition(is_service);
+        if let Some(first) = wrong.first() {
+            let problem = format!(
+                "{} endpoints, the first {}, have addresses of Services; write those of pods",
+                wrong.len(),
+                first.ip
+            );
+            served.tell(slice, &[problem]);
+        }
+        Self {
+            ports: &slice.ports,
+            endpoints,
+        }
+    }
+}
+
+impl Served {
+    /// Adds problems of an object, as far as there is room.
+    fn tell(&mut self, object: &impl fmt::Display, problems: &[String]) {
+        let room = PROBLEMS.saturating_sub(self.problems.len());
+        let told = problems.iter().take(room);
+        self.problems
+            .extend(told.map(|problem| format!("{object}: {problem}")));
+    }
+}
+
 fn serve(
     clients: &Clients<'_>,
     service: &ServiceObject,
-    slices: &[&ServiceSlice],
-    served: &mut Served,
+    slices: &[Endpoints<'_>],
+    (served, places): (&mut Served, &mut usize),
 ) {
+    let mut ports = BTreeMap::new();
+    let mut addresses = Vec::new();
     for ip in &service.ips {
         if !clients.prefixes.iter().any(|it| it.contains(ip)) {
-            served.problems.push(format!(
-                "{service}: {ip} is in none of spec.serviceCIDRs of network {}, so its pods do not reach it; add its prefix there",
+            let problem = format!(
+                "{ip} is in none of spec.serviceCIDRs of network {}, so its pods do not reach it; add its prefix there",
                 clients.network
-            ));
+            );
+            served.tell(service, &[problem]);
             continue;
         }
-        if !served.addresses.insert(*ip) {
-            served.problems.push(format!(
-                "{service}: another Service of the network has {ip}; remove one of the two"
-            ));
+        if served.addresses.contains(ip) {
+            let problem = format!("another Service of the network has {ip}; remove one of the two");
+            served.tell(service, &[problem]);
             continue;
         }
+        addresses.push(*ip);
         for port in &service.ports {
             let at = At {
                 ip: *ip,
                 protocol: port.protocol,
                 port: port.port,
             };
-            let found = port_of(clients, service, port, *ip, slices, &mut served.problems);
-            served.ports.entry(at).or_insert(found);
+            let found = || port_of(clients, service, port, *ip, slices);
+            ports.entry(at).or_insert_with(found);
         }
     }
+    let own: usize = ports.values().map(|it| it.backends.len()).sum();
+    let too_many = if own > SERVICE_PLACES {
+        Some(format!(
+            "it has {own} endpoints of all ports and addresses, and may have {SERVICE_PLACES}; divide it into several"
+        ))
+    } else if *places + own > NETWORK_PLACES || served.ports.len() + ports.len() > NETWORK_PORTS {
+        Some(format!(
+            "the Services of the network before it have the {NETWORK_PLACES} endpoints or {NETWORK_PORTS} ports that all may have; remove some"
+        ))
+    } else {
+        None
+    };
+    if let Some(problem) = too_many {
+        served.tell(service, &[problem]);
+        return;
+    }
+    *places += own;
+    served.addresses.extend(addresses);
+    served.ports.extend(ports);
 }
 
 fn port_of(
@@ -133,8 +208,7 @@ fn port_of(
     service: &ServiceObject,
     port: &ServicePort,
     ip: IpAddr,
-    slices: &[&ServiceSlice],
-    problems: &mut Vec<String>,
+    slices: &[Endpoints<'_>],
 ) -> Port {
     let (mut ready, mut ending) = (Vec::new(), Vec::new());
     for slice in slices {
@@ -145,13 +219,6 @@ fn port_of(
         };
         for endpoint in &slice.endpoints {
             if endpoint.ip.is_ipv4() != ip.is_ipv4() {
-                continue;
-            }
-            if clients.prefixes.iter().any(|it| it.contains(&endpoint.ip)) {
-                problems.push(format!(
-                    "{slice}: endpoint {} has the address of a Service; write that of a pod",
-                    endpoint.ip
-                ));
                 continue;
             }
             let is_here = endpoint.node.as_deref() == Some(clients.node);
@@ -173,6 +240,7 @@ fn port_of(
     });
     let backends = chosen.find(|it| !it.is_empty()).unwrap_or_default();
     Port {
+        service: format!("{}/{}", service.namespace, service.name),
         elsewhere: backends.is_empty() && !(ready.is_empty() && ending.is_empty()),
         backends,
         affinity_s: service.affinity_s,

@@ -217,7 +217,7 @@ fn what_pods_would_not_reach_is_told() {
     let found = served(&[twice, service(&["10.96.0.1", "10.97.0.1"])], &[own]);
     assert_eq!(backends(&found, "10.96.0.1"), ["10.0.0.1 8080"]);
     let expected = [
-        "EndpointSlice shop/web-1: endpoint 10.96.0.7 has the address of a Service",
+        "EndpointSlice shop/web-1: 1 endpoints, the first 10.96.0.7, have addresses of Services",
         "Service shop/web: 10.97.0.1 is in none of spec.serviceCIDRs of network blue",
         "Service shop/zeb: another Service of the network has 10.96.0.1",
     ];
@@ -225,4 +225,64 @@ fn what_pods_would_not_reach_is_told() {
     for (problem, expected) in found.problems.iter().zip(expected) {
         assert!(problem.starts_with(expected), "{problem}");
     }
+}
+
+#[test]
+fn no_service_has_more_than_its_share() {
+    let many = |ports: u16, endpoints: u8| {
+        let mut service = service(&["10.96.0.1"]);
+        let names = (0..ports).map(|it| port(&it.to_string(), ServiceProtocol::Tcp, 1 + it));
+        service.ports = names.collect();
+        let mut slices = Vec::new();
+        for part in 0..endpoints {
+            let of = (0..=255).map(|it| endpoint(&format!("10.0.{part}.{it}"), "here"));
+            let mut slice = slice(of.collect());
+            slice.ports.clone_from(&service.ports);
+            slices.push(slice);
+        }
+        (service, slices)
+    };
+    let (first, slices) = many(64, 1);
+    let found = served(std::slice::from_ref(&first), &slices);
+    assert_eq!((found.ports.len(), found.problems.len()), (64, 0));
+    let (first, slices) = many(65, 1);
+    let found = served(&[first], &slices);
+    assert_eq!((found.ports.len(), found.addresses.len()), (0, 0));
+    assert!(
+        found.problems[0].contains("16640 endpoints"),
+        "{:?}",
+        found.problems
+    );
+    // Eight of the largest have all that the network has.
+    let (mut all, mut of_all) = (Vec::new(), Vec::new());
+    for number in 0..9 {
+        let (mut service, mut slices) = many(64, 1);
+        service.name = format!("s{number}");
+        service.ips = vec![ip(&format!("10.96.1.{number}"))];
+        for slice in &mut slices {
+            slice.service.clone_from(&service.name);
+        }
+        all.push(service);
+        of_all.extend(slices);
+    }
+    let found = served(&all, &of_all);
+    assert_eq!((found.addresses.len(), found.problems.len()), (8, 1));
+    assert!(
+        found.problems[0].starts_with("Service shop/s8: "),
+        "{:?}",
+        found.problems
+    );
+}
+
+#[test]
+fn problems_are_told_as_far_as_they_can_be_read() {
+    let all: Vec<ServiceSlice> = (0..PROBLEMS + 20)
+        .map(|number| {
+            let mut slice = slice(vec![endpoint("10.96.0.9", "here"); 1000]);
+            slice.name = format!("web-{number}");
+            slice
+        })
+        .collect();
+    let found = served(&[service(&["10.96.0.1"])], &all);
+    assert_eq!(found.problems.len(), PROBLEMS);
 }

@@ -85,10 +85,7 @@ impl Reconciler {
         let guards = Guards::new(datapath.guards()?);
         let services = Services::new(datapath.services()?)?;
         let surroundings = Surroundings::new(remotes);
-        // What an agent before has put in force stays so until the Services are known.
-        for (network, addresses) in services.addresses() {
-            surroundings.set_services(network, addresses);
-        }
+        services.announce(&surroundings);
         if guards.inherit(&book, &datapath.guards_before()?)? {
             datapath.serve_guards()?;
         }
@@ -437,6 +434,7 @@ impl Reconciler {
         Ok(filled
             .map(|((name, limit), count)| (name, count, limit))
             .chain(self.guards.fill())
+            .chain(self.services.fill())
             .collect())
     }
 

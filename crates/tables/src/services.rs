@@ -1,9 +1,12 @@
 //! Write the maps of Services, and lead packets there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_common::addr::Ip16;
+use agent_common::map as size;
 use agent_common::service::{
     Backend, BackendKey, MemberKey, SERVICE_ELSEWHERE, Service, ServiceKey,
 };
@@ -11,9 +14,14 @@ use datapath::{DatapathError, ServiceMaps};
 use locks::{Rank, Ranked};
 
 use crate::Reconciler;
+use crate::surroundings::Surroundings;
 
 /// Time for which programs may use a set that another one has replaced.
 const GRACE: Duration = Duration::from_secs(1);
+/// Most backends that are removed in one go: others wait for the maps.
+const BATCH: usize = 4096;
+/// Number of the set without a backend, which has no place in the maps.
+const NO_SET: u32 = 0;
 
 /// A port of a Service, as clients of this node get it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -45,17 +53,30 @@ pub(crate) struct Services {
 struct Inner {
     maps: ServiceMaps,
     known: BTreeMap<ServiceKey, Known>,
-    /// Sets that programs may still use, with their sizes.
-    retired: Vec<(Instant, u32, u32)>,
+    /// Sets that programs may still use, the oldest first.
+    retired: VecDeque<Retired>,
+    /// Endpoints that could not be removed.
+    strays: BTreeSet<MemberKey>,
+    /// Numbers of sets in the maps.
+    used: BTreeSet<u32>,
     /// The number that was given last.
     last: u32,
+}
+
+/// A set that another one has replaced, and the places that it has still.
+#[derive(Debug)]
+struct Retired {
+    since: Instant,
+    set: u32,
+    places: Range<u32>,
 }
 
 /// A port of a Service as it is in the maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Known {
     service: Service,
-    backends: Vec<(Ip16, u16)>,
+    /// In order, each once.
+    backends: Arc<[(Ip16, u16)]>,
 }
 
 impl Services {
@@ -69,47 +90,76 @@ impl Services {
             let set = sets.entry(key.set).or_default();
             set.insert(key.index, (backend.ip, backend.port));
         }
-        let last = sets.last_key_value().map_or(0, |(set, _)| *set);
+        let used: BTreeSet<u32> = sets.keys().copied().collect();
         let mut known = BTreeMap::new();
         for (key, service) in maps.services.dump()? {
             let set = sets.remove(&service.set).unwrap_or_default();
             let backends = set.into_values().collect();
             known.insert(key, Known { service, backends });
         }
-        let now = Instant::now();
-        // Keys that are too high are removed as well: a set has its places without a gap.
+        // What a crash has left in half is nobody's.
+        let mut strays: BTreeSet<MemberKey> = maps.members.keys()?.into_iter().collect();
+        for (key, known) in &known {
+            for backend in known.backends.iter() {
+                strays.remove(&member(key, *backend));
+            }
+        }
+        let since = Instant::now();
         let left = sets.into_iter().map(|(set, places)| {
-            let size = places.last_key_value().map_or(0, |(index, _)| index + 1);
-            (now, set, size)
+            let end = places.last_key_value().map_or(0, |(index, _)| index + 1);
+            Retired {
+                since,
+                set,
+                places: 0..end,
+            }
         });
         Ok(Self {
             inner: Ranked::new(
                 Rank::Guards,
                 Inner {
                     retired: left.collect(),
+                    last: used.last().copied().unwrap_or(0),
                     maps,
                     known,
-                    last,
+                    strays,
+                    used,
                 },
             ),
         })
     }
 
-    /// The addresses of Services in the maps, by network.
-    pub(crate) fn addresses(&self) -> BTreeMap<u32, BTreeSet<Ip16>> {
-        let inner = self.inner.lock();
-        let mut all: BTreeMap<u32, BTreeSet<Ip16>> = BTreeMap::new();
-        for key in inner.known.keys() {
-            all.entry(key.network).or_default().insert(key.ip);
+    /// Has packets led to the Services in the maps.
+    ///
+    /// What an agent before has put in force stays so until the Services are known.
+    pub(crate) fn announce(&self, surroundings: &Surroundings) {
+        for network in self.networks() {
+            surroundings.set_services(network, self.addresses(network));
         }
-        all
     }
 
-    /// Counts ports of Services, and their backends.
-    pub(crate) fn counts(&self) -> (usize, usize) {
+    /// The networks that have Services in the maps.
+    fn networks(&self) -> BTreeSet<u32> {
         let inner = self.inner.lock();
-        let backends = inner.known.values().map(|it| it.backends.len());
-        (inner.known.len(), backends.sum())
+        inner.known.keys().map(|key| key.network).collect()
+    }
+
+    /// The addresses of a network's Services in the maps.
+    fn addresses(&self, network: u32) -> BTreeSet<Ip16> {
+        let inner = self.inner.lock();
+        inner.of(network).map(|(key, _)| key.ip).collect()
+    }
+
+    /// Returns the name of each map, its entries, and those that it can have.
+    pub(crate) fn fill(&self) -> [(&'static str, usize, u32); 3] {
+        let inner = self.inner.lock();
+        let backends: usize = inner.known.values().map(|it| it.backends.len()).sum();
+        let retired: usize = inner.retired.iter().map(|it| it.places.len()).sum();
+        let (services, strays) = (inner.known.len(), inner.strays.len());
+        [
+            ("SERVICES", services, size::MAX_SERVICES),
+            ("BACKENDS", backends + retired, size::MAX_BACKENDS),
+            ("MEMBERS", backends + strays, size::MAX_BACKENDS),
+        ]
     }
 
     /// Writes the ports of a network's Services.
@@ -140,90 +190,119 @@ impl Services {
     /// When the kernel refuses.
     fn clear(&self, network: u32, wanted: &NetworkServices) -> Result<(), DatapathError> {
         let mut inner = self.inner.lock();
-        let is_one = |key: &&ServiceKey| {
+        let is_gone = |key: &ServiceKey| {
             let named = (key.ip, key.port, key.protocol);
-            key.network == network && !wanted.ports.contains_key(&named)
+            !wanted.ports.contains_key(&named)
         };
-        let gone: Vec<ServiceKey> = inner.known.keys().filter(is_one).copied().collect();
+        let gone: Vec<ServiceKey> = inner
+            .of(network)
+            .map(|(key, _)| *key)
+            .filter(is_gone)
+            .collect();
         gone.into_iter().try_for_each(|key| inner.remove(&key))
     }
 
-    /// Removes sets that no program uses any more; returns when there will be others.
+    /// Removes what no program uses any more; returns when there will be more.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the kernel refuses; the rest is removed by the next call.
     fn settle(&self) -> Result<Option<Instant>, DatapathError> {
         let mut inner = self.inner.lock();
         let now = Instant::now();
-        while let Some((since, set, size)) = inner.retired.first().copied() {
-            if since + GRACE > now {
-                return Ok(Some(since + GRACE));
-            }
-            for index in 0..size {
-                inner.maps.backends.remove(&BackendKey { set, index })?;
-            }
-            inner.retired.remove(0);
+        let mut left = BATCH;
+        let mut outcome = Ok(());
+        for key in std::mem::take(&mut inner.strays) {
+            outcome = outcome.and(inner.forget(key));
         }
-        Ok(None)
+        while let Some(mut retired) = inner.retired.pop_front() {
+            let due = retired.since + GRACE;
+            if due > now || left == 0 {
+                inner.retired.push_front(retired);
+                return outcome.map(|()| Some(due.max(now)));
+            }
+            while left > 0
+                && let Some(index) = retired.places.next()
+            {
+                let set = retired.set;
+                outcome = outcome.and(inner.maps.backends.remove(&BackendKey { set, index }));
+                left -= 1;
+            }
+            if retired.places.is_empty() {
+                inner.used.remove(&retired.set);
+            } else {
+                inner.retired.push_front(retired);
+            }
+        }
+        outcome.map(|()| None)
     }
 }
 
 impl Inner {
+    /// The ports of a network's Services.
+    fn of(&self, network: u32) -> impl Iterator<Item = (&ServiceKey, &Known)> {
+        let first = ServiceKey {
+            network,
+            ..ServiceKey::EMPTY
+        };
+        let all = self.known.range(first..);
+        all.take_while(move |(key, _)| key.network == network)
+    }
+
     fn put(&mut self, key: ServiceKey, wanted: &Wanted) -> Result<(), DatapathError> {
         let before = self.known.get(&key);
-        let flags = if wanted.elsewhere {
-            SERVICE_ELSEWHERE
-        } else {
-            0
-        };
-        let count = u32::try_from(wanted.backends.len()).unwrap_or(u32::MAX);
-        let set = match before {
-            Some(before) if before.backends == wanted.backends => before.service.set,
-            _ => self.fill(&wanted.backends)?,
-        };
-        let service = Service {
+        let same = before.filter(|it| *it.backends == *wanted.backends);
+        let wanted_service = |set| Service {
             set,
-            count,
+            count: u32::try_from(wanted.backends.len()).unwrap_or(u32::MAX),
             affinity_s: wanted.affinity_s,
-            flags,
+            flags: if wanted.elsewhere {
+                SERVICE_ELSEWHERE
+            } else {
+                0
+            },
         };
-        let before = self.known.get(&key).cloned();
-        if before.as_ref().is_some_and(|it| it.service == service) {
+        if let Some(same) = same {
+            let service = wanted_service(same.service.set);
+            if service != same.service {
+                self.maps.services.insert(key, service)?;
+                if let Some(known) = self.known.get_mut(&key) {
+                    known.service = service;
+                }
+            }
             return Ok(());
         }
-        let had = before.as_ref().map_or(&[][..], |it| &it.backends);
-        let come = wanted.backends.iter().filter(|it| !had.contains(it));
-        let come: Vec<MemberKey> = come.map(|it| member(&key, *it)).collect();
+        let had: BTreeSet<(Ip16, u16)> = before
+            .iter()
+            .flat_map(|it| it.backends.iter().copied())
+            .collect();
+        let service = wanted_service(self.fill(&wanted.backends)?);
+        let wants: BTreeSet<(Ip16, u16)> = wanted.backends.iter().copied().collect();
+        let come: Vec<MemberKey> = wants.difference(&had).map(|it| member(&key, *it)).collect();
         // A datagram that is chosen for a backend asks for it at its next tick.
         let written = come
             .iter()
             .try_for_each(|it| self.maps.members.insert(*it, 1))
             .and_then(|()| self.maps.services.insert(key, service));
-        let is_other = before.as_ref().is_none_or(|it| it.service.set != set);
         if let Err(error) = written {
             // What was in force stays.
-            for key in come {
-                self.maps.members.remove(&key)?;
-            }
-            if is_other {
-                self.retired.push((Instant::now(), set, count));
-            }
+            self.retire(&service);
+            self.strays.extend(come);
             return Err(error);
+        }
+        for it in &come {
+            self.strays.remove(it);
         }
         let known = Known {
             service,
-            backends: wanted.backends.clone(),
+            backends: wanted.backends.clone().into(),
         };
-        self.known.insert(key, known);
-        if let Some(before) = before.filter(|_| is_other) {
-            let wanted: BTreeSet<_> = wanted.backends.iter().collect();
-            let gone = before.backends.iter().filter(|it| !wanted.contains(it));
-            for backend in gone {
-                self.maps.members.remove(&member(&key, *backend))?;
-            }
+        if let Some(before) = self.known.insert(key, known) {
             self.retire(&before.service);
         }
-        Ok(())
+        let gone = had.difference(&wants).map(|it| member(&key, *it));
+        gone.collect::<Vec<_>>()
+            .into_iter()
+            .try_for_each(|it| self.forget(it))
     }
 
     fn remove(&mut self, key: &ServiceKey) -> Result<(), DatapathError> {
@@ -233,45 +312,58 @@ impl Inner {
         };
         self.retire(&known.service);
         let mut backends = known.backends.iter();
-        backends.try_for_each(|it| self.maps.members.remove(&member(key, *it)))
+        backends.try_for_each(|it| self.forget(member(key, *it)))
+    }
+
+    /// Removes an endpoint; [`Services::settle`] tries again where the kernel refuses.
+    fn forget(&mut self, key: MemberKey) -> Result<(), DatapathError> {
+        let removed = self.maps.members.remove(&key);
+        if removed.is_err() {
+            self.strays.insert(key);
+        }
+        removed
     }
 
     fn retire(&mut self, service: &Service) {
-        if service.count != 0 {
-            let retired = (Instant::now(), service.set, service.count);
-            self.retired.push(retired);
+        if service.set != NO_SET {
+            self.retired.push_back(Retired {
+                since: Instant::now(),
+                set: service.set,
+                places: 0..service.count,
+            });
         }
     }
 
     /// Writes backends as a set of their own; returns its number.
     fn fill(&mut self, backends: &[(Ip16, u16)]) -> Result<u32, DatapathError> {
+        if backends.is_empty() {
+            return Ok(NO_SET);
+        }
         let set = self.free();
+        self.used.insert(set);
         for (index, (ip, port)) in (0..).zip(backends) {
             let key = BackendKey { set, index };
             if let Err(error) = self.maps.backends.insert(key, Backend::new(*ip, *port)) {
-                for index in 0..index {
-                    self.maps.backends.remove(&BackendKey { set, index })?;
-                }
+                // No program knows it.
+                self.retired.push_front(Retired {
+                    since: Instant::now()
+                        .checked_sub(GRACE)
+                        .unwrap_or_else(Instant::now),
+                    set,
+                    places: 0..index,
+                });
                 return Err(error);
             }
         }
-        self.last = set;
         Ok(set)
     }
 
     /// Returns a number that no set has.
-    fn free(&self) -> u32 {
-        let used = |set: u32| {
-            let mut known = self.known.values();
-            let mut retired = self.retired.iter();
-            known.any(|it| it.service.set == set) || retired.any(|(_, it, _)| *it == set)
-        };
-        let mut set = self.last;
+    fn free(&mut self) -> u32 {
         loop {
-            set = set.wrapping_add(1);
-            // They come round after four billion changes: until then the first one is free.
-            if set != 0 && (set > self.last || !used(set)) {
-                return set;
+            self.last = self.last.wrapping_add(1);
+            if self.last != NO_SET && !self.used.contains(&self.last) {
+                return self.last;
             }
         }
     }
@@ -301,21 +393,22 @@ impl Reconciler {
             self.lock().datapath.serve_services()?;
         }
         let written = self.services.write(network, wanted);
-        let before = self
-            .surroundings()
-            .set_services(network, wanted.addresses.clone());
-        if *before != wanted.addresses
+        // Of those that did not fit there is nothing to lead to.
+        let mut addresses = self.services.addresses(network);
+        addresses.retain(|ip| wanted.addresses.contains(ip));
+        let before = self.surroundings().set_services(network, addresses.clone());
+        if *before != addresses
             && let Err(error) = self.reconcile(network)
         {
-            // The next call has it to do again.
+            // What was added on the way goes, and the next call has it to do again.
             self.surroundings().set_services(network, (*before).clone());
-            return Err(error);
+            return Err(self.reconcile(network).err().unwrap_or(error));
         }
         self.services.clear(network, wanted)?;
         written
     }
 
-    /// Removes backends that no program uses any more; returns when there will be others.
+    /// Removes backends that no program uses; returns when there will be others.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -323,15 +416,10 @@ impl Reconciler {
         self.services.settle()
     }
 
-    /// Counts ports of Services in force, and their backends.
-    pub fn service_counts(&self) -> (usize, usize) {
-        self.services.counts()
-    }
-
     /// The networks of which Services are in force.
     pub fn served_networks(&self) -> BTreeSet<u32> {
         let mut networks = self.surroundings().served();
-        networks.extend(self.services.addresses().into_keys());
+        networks.extend(self.services.networks());
         networks
     }
 }

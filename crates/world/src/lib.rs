@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 
 use self::lists::ListOptions;
 use self::policies::PolicyCurrent;
+use self::services::ServiceCurrent;
 
 pub use self::default_network::{DefaultNetwork, NoDefaultNetwork};
 pub use self::error::{Unread, WorldError};
@@ -30,6 +31,7 @@ mod node_defaults;
 pub mod policies;
 pub mod resource;
 pub mod scheduling;
+pub mod services;
 
 /// Editors write in several steps: a change ends when nothing comes for this time.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -130,7 +132,7 @@ impl World {
     /// When the directory cannot be listed.
     pub fn read(directory: &Path) -> Result<Self, io::Error> {
         let read = Manifests::of(directory).read();
-        read.map(|(world, _)| world)
+        read.map(|(world, ..)| world)
     }
 
     /// Refuses networks that span nodes where this node cannot be a member of them.
@@ -276,7 +278,7 @@ impl Current {
 pub async fn follow(
     mut manifests: Manifests,
     current: Arc<Current>,
-    policies: Arc<PolicyCurrent>,
+    (policies, services): (Arc<PolicyCurrent>, Arc<ServiceCurrent>),
     has_tunnels: impl Fn() -> bool,
 ) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::channel(1);
@@ -286,13 +288,16 @@ pub async fn follow(
         let read = manifests.read();
         let directory = manifests.directory().display();
         match read {
-            Ok((world, policy_world)) => {
+            Ok((world, policy_world, service_world)) => {
                 if current.set(world.on_node(has_tunnels())) {
                     tracing::info!(%directory, "the manifests are read");
                     current.get().complain();
                 }
                 if policies.set(policy_world) {
                     policies.get().complain();
+                }
+                if services.set(service_world) {
+                    services.get().complain();
                 }
             }
             Err(error) => {

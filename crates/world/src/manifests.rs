@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use api::{Object, PolicyObject};
+use api::{Object, PolicyObject, ServiceObject, ServiceSlice};
 
 use crate::policies::{Labels, PolicyWorld};
+use crate::services::ServiceWorld;
 use crate::{Definition, World, resolve};
 
 /// A directory, and the files of it that were read, each with what its text says.
@@ -30,6 +31,9 @@ struct File {
     namespaces: Vec<(String, Labels)>,
     broken: Vec<String>,
     broken_policies: Vec<String>,
+    services: Vec<Arc<ServiceObject>>,
+    slices: Vec<Arc<ServiceSlice>>,
+    broken_services: Vec<String>,
 }
 
 impl Manifests {
@@ -50,8 +54,8 @@ impl Manifests {
     ///
     /// # Errors
     /// When the directory cannot be listed; a broken file is reported in [`World::broken`], what is wrong with a
-    /// policy in [`PolicyWorld::broken`].
-    pub fn read(&mut self) -> Result<(World, PolicyWorld), io::Error> {
+    /// policy in [`PolicyWorld::broken`], and with a Service in [`ServiceWorld::broken`].
+    pub fn read(&mut self) -> Result<(World, PolicyWorld, ServiceWorld), io::Error> {
         let mut paths: Vec<PathBuf> = fs::read_dir(&self.directory)?
             .map(|entry| entry.map(|entry| entry.path()))
             .collect::<Result<_, _>>()?;
@@ -82,10 +86,12 @@ impl Manifests {
     }
 
     /// All that the files say.
-    fn worlds(&self) -> (World, PolicyWorld) {
+    fn worlds(&self) -> (World, PolicyWorld, ServiceWorld) {
         let (mut objects, mut definitions) = (Vec::new(), BTreeMap::new());
         let mut broken = Vec::new();
         let mut policies = PolicyWorld::default();
+        let (mut services, mut slices) = (Vec::new(), Vec::new());
+        let mut broken_services = Vec::new();
         for file in self.files.values() {
             objects.extend(file.objects.iter().cloned());
             definitions.extend(file.definitions.iter().cloned());
@@ -93,6 +99,9 @@ impl Manifests {
             policies.policies.extend(file.policies.iter().cloned());
             policies.namespaces.extend(file.namespaces.iter().cloned());
             policies.broken.extend(file.broken_policies.iter().cloned());
+            services.extend(file.services.iter().cloned());
+            slices.extend(file.slices.iter().cloned());
+            broken_services.extend(file.broken_services.iter().cloned());
         }
         let world = World {
             resolved: resolve(objects, &definitions),
@@ -100,7 +109,8 @@ impl Manifests {
             broken,
             ..World::default()
         };
-        (world, policies.sorted())
+        let services = ServiceWorld::of(services, slices, broken_services);
+        (world, policies.sorted(), services)
     }
 }
 
@@ -111,6 +121,9 @@ impl File {
         let definitions = sound(api::parse_definitions(name, &text), &mut broken);
         let policies = sound(api::parse_policies(name, &text), &mut broken_policies);
         let namespaces = sound(api::parse_namespaces(name, &text), &mut broken_policies);
+        let mut broken_services = Vec::new();
+        let services = sound(api::parse_services(name, &text), &mut broken_services);
+        let slices = sound(api::parse_service_slices(name, &text), &mut broken_services);
         Self {
             objects,
             definitions: definitions.into_iter().map(Definition::of).collect(),
@@ -118,6 +131,9 @@ impl File {
             namespaces,
             broken,
             broken_policies,
+            services: services.into_iter().map(Arc::new).collect(),
+            slices: slices.into_iter().map(Arc::new).collect(),
+            broken_services,
             text: Some(text),
         }
     }
@@ -128,7 +144,8 @@ impl File {
     fn unreadable(self, name: &str, error: &io::Error) -> Self {
         let objects = self.objects.len() + self.definitions.len();
         let for_policies = self.policies.len() + self.namespaces.len();
-        let kept = if objects + for_policies > 0 {
+        let for_services = self.services.len() + self.slices.len();
+        let kept = if objects + for_policies + for_services > 0 {
             "what it said before stays: "
         } else {
             ""
@@ -166,7 +183,7 @@ mod tests {
         let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
         let mut manifests = Manifests::of(directory.path());
         let mut policies = || {
-            let (world, policies) = manifests.read().unwrap();
+            let (world, policies, _) = manifests.read().unwrap();
             assert_eq!(world, World::read(directory.path()).unwrap());
             policies.policies
         };
@@ -192,12 +209,12 @@ mod tests {
             let file = directory.path().join("a.yaml");
             let mut manifests = Manifests::of(directory.path());
             fs::write(&file, text).unwrap();
-            let (_, before) = manifests.read().unwrap();
+            let (_, before, _) = manifests.read().unwrap();
             assert_ne!(before, PolicyWorld::default());
             // Not UTF-8.
             fs::write(&file, [0xff]).unwrap();
             for _ in 0..2 {
-                let (world, after) = manifests.read().unwrap();
+                let (world, after, _) = manifests.read().unwrap();
                 assert_eq!(after, before);
                 let [told] = &*world.broken else {
                     panic!("{:?}", world.broken)
@@ -205,7 +222,7 @@ mod tests {
                 assert!(told.contains("a.yaml: what it said before stays"), "{told}");
             }
             fs::write(&file, "").unwrap();
-            let (world, after) = manifests.read().unwrap();
+            let (world, after, _) = manifests.read().unwrap();
             assert_eq!((world.broken.len(), after), (0, PolicyWorld::default()));
         }
     }
@@ -216,7 +233,7 @@ mod tests {
         let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
         let mut manifests = Manifests::of(directory.path());
         let mut broken = || {
-            let (world, policies) = manifests.read().unwrap();
+            let (world, policies, _) = manifests.read().unwrap();
             (world.broken.len(), policies.broken.len())
         };
         write("a.yaml", "kind: PodNetwork\napiVersion: podnet.dev/v9\n");

@@ -171,7 +171,7 @@ fn changes_are_followed_from_the_first_reading_on() {
         let following = tokio::spawn(follow(
             Manifests::of(&path),
             Arc::clone(&current),
-            Arc::clone(&policies),
+            (Arc::clone(&policies), Arc::default()),
             || false,
         ));
         eventually("what came before the watch", || {

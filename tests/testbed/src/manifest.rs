@@ -29,6 +29,8 @@ pub struct Network {
     pub egress_by_uplink: bool,
     /// `spec.routes`: destination and, if named, next hop.
     pub routes: Vec<(String, Option<String>)>,
+    /// `spec.serviceCIDRs`.
+    pub service_cidrs: Vec<String>,
     /// `spec.transport` as flow YAML without braces, if it is not the default.
     pub transport: Option<String>,
     /// `spec.interface.type`, if it is not the default.
@@ -53,6 +55,7 @@ impl Network {
             egress: false,
             egress_by_uplink: false,
             routes: Vec::new(),
+            service_cidrs: Vec::new(),
             transport: None,
             interface: None,
             enabled: true,
@@ -73,6 +76,13 @@ impl Network {
     #[must_use]
     pub fn subnets(mut self, subnets: &[&str]) -> Self {
         self.subnets = subnets.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Sets the prefixes of the Services' addresses.
+    #[must_use]
+    pub fn services(mut self, prefixes: &[&str]) -> Self {
+        self.service_cidrs = prefixes.iter().map(ToString::to_string).collect();
         self
     }
 
@@ -233,6 +243,9 @@ impl Network {
                 .as_ref()
                 .map_or(String::new(), |gw| format!(", gw: \"{gw}\""));
             let _ = writeln!(out, "  - {{dst: \"{dst}\"{gw}}}");
+        }
+        if !self.service_cidrs.is_empty() {
+            let _ = writeln!(out, "  serviceCIDRs: [{}]", quoted(&self.service_cidrs));
         }
         if let Some(transport) = &self.transport {
             let _ = writeln!(out, "  transport: {{{transport}}}");

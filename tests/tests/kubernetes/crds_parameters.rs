@@ -41,7 +41,35 @@ fn networks() -> Table {
     table.extend(ports());
     table.extend(ether_types());
     table.extend(places());
+    table.extend(services());
     table
+}
+
+/// Lists specs of networks with Services.
+fn services() -> Table {
+    let with = |prefixes: Value| json!({"mode": "L3", "subnets": ["10.10.0.0/24"], "serviceCIDRs": prefixes});
+    let refused = |what| Some(["spec.serviceCIDRs", what]);
+    let on_vlan = json!({"type": "VLAN", "uplink": "eth1", "id": 5});
+    vec![
+        (with(json!(["10.96.0.0/12"])), None),
+        (with(json!(["10.96.0.1/12"])), refused("host bits")),
+        (with(json!(["0.0.0.0/0"])), refused("host bits zero")),
+        (with(json!(["127.0.0.0/8"])), refused("unicast prefixes")),
+        (
+            with(json!(["10.96.0.0/12", "10.100.0.0/16"])),
+            refused("overlap"),
+        ),
+        (with(json!(["10.0.0.0/8"])), refused("overlaps a subnet")),
+        (with(json!(["fd96::/108"])), refused("family")),
+        (
+            json!({"mode": "L2", "serviceCIDRs": ["10.96.0.0/12"]}),
+            refused("with subnets and routing Isolated"),
+        ),
+        (
+            l2(&json!({"transport": on_vlan, "serviceCIDRs": ["10.96.0.0/12"]})),
+            refused("L2 network with an uplink"),
+        ),
+    ]
 }
 
 /// Lists specs with values that are right by themselves, and not where they are.

@@ -125,6 +125,19 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "serving",
+        &[
+            "agent-common",
+            "api",
+            "book",
+            "datapath",
+            "services",
+            "tables",
+            "telemetry",
+            "world",
+        ],
+    ),
+    (
         "ports",
         &[
             "api",
@@ -208,6 +221,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "node-stack",
             "ports",
             "reach",
+            "serving",
             "spans",
             "store",
             "tables",

@@ -46,6 +46,45 @@ pub(super) fn policies(rows: &Value) -> String {
     text.join("\n")
 }
 
+/// The table of `get services`: a line for each port, and problems below.
+pub(super) fn services(rows: &Value) -> String {
+    let head = ["NETWORK", "SERVICE", "ADDRESS", "PORT", "ENDPOINTS"].map(str::to_owned);
+    let mut lines = vec![head.to_vec()];
+    let mut problems = Vec::new();
+    for row in rows.as_array().into_iter().flatten() {
+        if let Some(problem) = row.get("problem").and_then(Value::as_str) {
+            problems.extend(wrap(problem));
+            continue;
+        }
+        let [network, service, address, port, protocol, endpoints] = [
+            "network",
+            "service",
+            "address",
+            "port",
+            "protocol",
+            "endpoints",
+        ]
+        .map(|key| cell(row, key));
+        let more = row.get("endpointsNotShown").and_then(Value::as_u64);
+        let endpoints = match (more, row.get("elsewhereOnly").and_then(Value::as_bool)) {
+            (_, Some(true)) => "on other nodes only".to_owned(),
+            (Some(more), _) if more > 0 => format!("{endpoints} and {more} more"),
+            _ => endpoints,
+        };
+        let [most_name, most_endpoints] = SHOWN;
+        lines.push(vec![
+            cut(&network, most_endpoints),
+            cut(&service, most_name),
+            address,
+            format!("{port}/{protocol}"),
+            cut(&endpoints, most_name),
+        ]);
+    }
+    let table = align(&lines);
+    let text = table.lines().map(str::to_owned).chain(problems);
+    text.collect::<Vec<_>>().join("\n")
+}
+
 /// The table of `get flows`.
 pub(super) fn flows(rows: &Value) -> String {
     let head = ["NETWORK", "PROTOCOL", "OPENER", "OTHER END", "STATE", "AGE"].map(str::to_owned);

@@ -27,7 +27,7 @@ pub fn parse_services(source_name: &str, text: &str) -> Vec<Result<ServiceObject
     })
 }
 
-/// Reads the EndpointSlices of Services of networks; other documents are passed over.
+/// Reads the EndpointSlices of networks; other documents are passed over.
 #[must_use]
 pub fn parse_service_slices(
     source_name: &str,

@@ -439,6 +439,8 @@ fn the_maps_in_the_kernel_have_the_published_layout() {
                 "FLOWS" | "FLOW_SECRET" | "FRAGMENTS" | "FLOW_BUDGETS" => {
                     scratch.state("connections").join(map)
                 }
+                "SERVICES" | "BACKENDS" | "MEMBERS" | "AFFINITIES" | "TRANSLATIONS"
+                | "SERVICE_SECRET" | "SERVICE_BUDGETS" => scratch.state("services").join(map),
                 _ => scratch.generation().join(map),
             };
             let info = MapData::from_pin(&path)

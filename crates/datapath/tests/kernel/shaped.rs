@@ -26,6 +26,7 @@ fn is_forwarded(case: &Case) -> bool {
             | Decision::Wire
             | Decision::WireRoute(..)
             | Decision::Node
+            | Decision::Service
             | Decision::Flood
     )
 }
@@ -69,6 +70,7 @@ fn each(
 fn what_a_limited_port_may_send_goes_to_its_shaper_as_it_is_and_is_counted_later() {
     scene(|scratch| {
         let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        datapath.serve_services().expect("programs that load");
         let mut ran = 0;
         for sender in PODS {
             let port = Port {
@@ -97,6 +99,7 @@ fn what_a_limited_port_may_send_goes_to_its_shaper_as_it_is_and_is_counted_later
 fn what_comes_back_from_a_shaper_is_decided_as_if_the_pod_had_just_sent_it() {
     scene(|scratch| {
         let mut datapath = Datapath::open(&scratch.options()).expect("programs that load");
+        datapath.serve_services().expect("programs that load");
         let mut ran = 0;
         for sender in PODS {
             // Home stays the pod's own interface: its further addresses are filed there.

@@ -11,7 +11,8 @@ const ALL: &str = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterN
 const SPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {team: x}}\n";
 
 fn read(directory: &Path) -> (World, PolicyWorld) {
-    Manifests::of(directory).read().unwrap()
+    let (world, policies, _) = Manifests::of(directory).read().unwrap();
+    (world, policies)
 }
 
 fn policies(directory: &Path) -> PolicyWorld {

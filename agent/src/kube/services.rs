@@ -1,0 +1,78 @@
+//! Services of networks, and their endpoints, as the API server has them.
+//!
+//! The label of their network selects them there: what other Services a cluster has costs this node nothing.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::{ServiceObject, ServiceSlice};
+use cluster::copied::unread;
+use cluster::facts::Follow;
+use futures_util::future::select_all;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Client;
+use tokio::sync::Notify;
+use world::services::ServiceWorld;
+
+use super::home::Home;
+
+/// Label that Services and slices of networks have.
+const OF_NETWORKS: &str = "podnet.dev/network";
+
+/// Least time between two looks at the copies.
+const SETTLE: Duration = Duration::from_millis(2);
+/// Time between two looks, as a multiple of the time of one.
+const REST: u32 = 4;
+
+/// Follows Services.
+pub(super) struct Services {
+    client: Client,
+    home: Home,
+}
+
+impl Services {
+    pub(super) fn new(client: &Client, home: Home) -> Self {
+        Self {
+            client: client.clone(),
+            home,
+        }
+    }
+
+    /// Keeps the node's Services as those of the cluster, for ever.
+    pub(super) async fn work(&self) {
+        let changed = Arc::new(Notify::new());
+        let mut follow = Follow::new(&self.client, &changed);
+        let services = follow.copy_labelled("services", OF_NETWORKS, |object: &Service| {
+            ServiceObject::read(object).map(Arc::new)
+        });
+        let slices =
+            follow.copy_labelled("endpointslices", OF_NETWORKS, |object: &EndpointSlice| {
+                ServiceSlice::read(object).map(Arc::new)
+            });
+        let mut work = follow.work();
+        loop {
+            let begun = Instant::now();
+            let unread = unread([&services.kind, &slices.kind]);
+            let world = if unread.is_empty() {
+                let services = services.known().values().cloned().collect();
+                let slices = slices.known().values().cloned().collect();
+                ServiceWorld::of(services, slices, Vec::new())
+            } else {
+                ServiceWorld::unread(unread)
+            };
+            self.home.services.set(world);
+            let rested = begun + begun.elapsed() * REST;
+            tokio::select! {
+                () = changed.notified() => {}
+                // None of them ends.
+                _ = select_all(work.iter_mut()) => {}
+            }
+            let next = rested.max(Instant::now() + SETTLE);
+            tokio::select! {
+                () = tokio::time::sleep_until(next.into()) => {}
+                _ = select_all(work.iter_mut()) => {}
+            }
+        }
+    }
+}
