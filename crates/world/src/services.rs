@@ -1,6 +1,7 @@
 //! Services of networks, and their endpoints.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use api::{ServiceObject, ServiceSlice};
@@ -47,27 +48,8 @@ impl ServiceWorld {
         mut slices: Vec<Arc<ServiceSlice>>,
         mut broken: Vec<String>,
     ) -> Self {
-        let mut twice = |later: String| {
-            broken.push(format!(
-                "{later} is written twice, and the first counts; remove one"
-            ));
-        };
-        services.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        services.dedup_by(|later, first| {
-            let same = (&later.namespace, &later.name) == (&first.namespace, &first.name);
-            if same {
-                twice(later.to_string());
-            }
-            same
-        });
-        slices.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        slices.dedup_by(|later, first| {
-            let same = (&later.namespace, &later.name) == (&first.namespace, &first.name);
-            if same {
-                twice(later.to_string());
-            }
-            same
-        });
+        once(&mut services, |it| (&it.namespace, &it.name), &mut broken);
+        once(&mut slices, |it| (&it.namespace, &it.name), &mut broken);
         let mut networks: BTreeMap<String, OfNetwork> = BTreeMap::new();
         for service in services {
             let of = networks.entry(service.network.clone()).or_default();
@@ -95,6 +77,24 @@ impl ServiceWorld {
             tracing::warn!(%problem, "a Service or its endpoints cannot be read as they are written: correct them");
         }
     }
+}
+
+/// Sorts objects by namespace and name, and tells of those that are written twice.
+fn once<T: fmt::Display>(
+    objects: &mut Vec<Arc<T>>,
+    name: impl Fn(&T) -> (&String, &String),
+    broken: &mut Vec<String>,
+) {
+    objects.sort_by(|a, b| name(a).cmp(&name(b)));
+    objects.dedup_by(|later, first| {
+        let same = name(later) == name(first);
+        if same {
+            broken.push(format!(
+                "{later} is written twice, and the first counts; remove one"
+            ));
+        }
+        same
+    });
 }
 
 /// The current Services, shared and replaced as a whole.
@@ -142,5 +142,61 @@ impl ServiceCurrent {
     /// Tells of each replacement by others from now on.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(name: &str, network: &str) -> Arc<ServiceObject> {
+        Arc::new(ServiceObject {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            network: network.to_owned(),
+            ips: Vec::new(),
+            ports: Vec::new(),
+            affinity_s: 0,
+            local: false,
+            problems: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn of_two_services_of_one_name_the_first_counts() {
+        let written = vec![
+            service("web", "blue"),
+            service("db", "red"),
+            service("web", "red"),
+        ];
+        let world = ServiceWorld::of(written, Vec::new(), Vec::new());
+        let names: Vec<_> = world
+            .networks
+            .iter()
+            .map(|(network, of)| (network.as_str(), of.services[0].name.as_str()))
+            .collect();
+        assert_eq!(names, [("blue", "web"), ("red", "db")]);
+        assert_eq!(world.networks["red"].services.len(), 1);
+        assert_eq!(
+            world.broken,
+            ["Service shop/web is written twice, and the first counts; remove one"]
+        );
+    }
+
+    #[test]
+    fn a_network_that_stays_as_it_was_is_shared_with_the_world_before() {
+        let current = ServiceCurrent::default();
+        assert!(!current.get().unread.is_empty());
+        let of = |other: &str| {
+            let services = vec![service("web", "blue"), service(other, "red")];
+            ServiceWorld::of(services, Vec::new(), Vec::new())
+        };
+        assert!(current.set(of("db")));
+        let before = current.get();
+        assert!(!current.set(of("db")));
+        assert!(current.set(of("cache")));
+        let after = current.get();
+        let same = |network: &str| Arc::ptr_eq(&before.networks[network], &after.networks[network]);
+        assert!(same("blue") && !same("red"));
     }
 }
