@@ -126,7 +126,7 @@ impl Cluster {
         let followed = Followed::new(&client, home.clone());
         let blocks = Blocks::new(&client, home.clone());
         let policies = Policies::new(&client, home.clone());
-        let services = Services::new(&client, home.clone());
+        let services = Services::new(&client, nodes.own(), home.clone());
         let scheduling = Scheduling::new(&client, node, settings.scheduling, home.clone());
         let (addresses, addresses_work) = Addresses::new(
             &client,

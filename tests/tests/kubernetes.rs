@@ -50,4 +50,5 @@ mod kubernetes {
     mod webhook_policy;
     mod webhook_populate;
     mod webhook_scene;
+    mod webhook_services;
 }

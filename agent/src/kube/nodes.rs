@@ -17,6 +17,9 @@ use reach::Reach;
 use tables::remotes::{NodeFacts, Remotes};
 use tokio::sync::{Notify, watch};
 
+/// Label of a `Node`: its zone.
+const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+
 /// A copy of all nodes, less what nobody here reads.
 #[derive(Debug)]
 pub(super) struct Nodes {
@@ -39,6 +42,8 @@ pub(super) struct OwnNode {
     addresses: Vec<IpAddr>,
     /// Its annotation about the default network.
     pub(super) default_network: Option<String>,
+    /// The zone that its label names.
+    pub(super) zone: Option<String>,
 }
 
 impl OwnNode {
@@ -49,6 +54,7 @@ impl OwnNode {
         let before = known.as_ref().and_then(|it| it.default_network.as_ref());
         if !self.exists {
             self.default_network = before.cloned();
+            self.zone = known.as_ref().and_then(|it| it.zone.clone());
         }
         if self.default_network.as_ref() != before {
             tracing::info!(
@@ -128,7 +134,9 @@ impl Nodes {
 
 /// Images and conditions are most of a node, and change all the time.
 fn trim(node: &mut ApiNode) {
+    let zone = node.labels().get(ZONE_LABEL).cloned();
     trim_meta(node);
+    node.metadata.labels = zone.map(|zone| [(ZONE_LABEL.to_owned(), zone)].into());
     if let Some(annotations) = &mut node.metadata.annotations {
         annotations.retain(|key, _| key == VTEPS_ANNOTATION || key == NODE_DEFAULT_ANNOTATION);
         if let Some(text) = annotations.get_mut(NODE_DEFAULT_ANNOTATION) {
@@ -148,6 +156,7 @@ fn own(nodes: &[Arc<ApiNode>], name: &str) -> OwnNode {
         exists: true,
         addresses: addresses(node),
         default_network: node.annotations().get(NODE_DEFAULT_ANNOTATION).cloned(),
+        zone: node.labels().get(ZONE_LABEL).cloned(),
     })
 }
 

@@ -12,10 +12,11 @@ use futures_util::future::select_all;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use world::services::ServiceWorld;
 
 use super::home::Home;
+use super::nodes::OwnNode;
 
 /// Label that Services and slices of networks have.
 const OF_NETWORKS: &str = "podnet.dev/network";
@@ -28,13 +29,16 @@ const REST: u32 = 4;
 /// Follows Services.
 pub(super) struct Services {
     client: Client,
+    /// This node's object, which has its zone.
+    node: watch::Receiver<Option<OwnNode>>,
     home: Home,
 }
 
 impl Services {
-    pub(super) fn new(client: &Client, home: Home) -> Self {
+    pub(super) fn new(client: &Client, node: watch::Receiver<Option<OwnNode>>, home: Home) -> Self {
         Self {
             client: client.clone(),
+            node,
             home,
         }
     }
@@ -51,13 +55,21 @@ impl Services {
                 ServiceSlice::read(object).map(Arc::new)
             });
         let mut work = follow.work();
+        let mut node = self.node.clone();
         loop {
+            let zone = node
+                .borrow_and_update()
+                .as_ref()
+                .and_then(|it| it.zone.clone());
             let begun = Instant::now();
             let unread = unread([&services.kind, &slices.kind]);
             let world = if unread.is_empty() {
                 let services = services.known().values().cloned().collect();
                 let slices = slices.known().values().cloned().collect();
-                ServiceWorld::of(services, slices, Vec::new())
+                ServiceWorld {
+                    zone,
+                    ..ServiceWorld::of(services, slices, Vec::new())
+                }
             } else {
                 ServiceWorld::unread(unread)
             };
@@ -65,6 +77,8 @@ impl Services {
             let rested = begun + begun.elapsed() * REST;
             tokio::select! {
                 () = changed.notified() => {}
+                // The sender lives as long as the agent.
+                _ = node.changed() => {}
                 // None of them ends.
                 _ = select_all(work.iter_mut()) => {}
             }

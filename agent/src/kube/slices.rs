@@ -164,6 +164,7 @@ impl Slices {
         loop {
             members.mark_unchanged();
             policies.mark_unchanged();
+            let named = self.home.services.get().names_networks();
             let again = if self.round().await {
                 failures = 0;
                 ROUND
@@ -177,11 +178,20 @@ impl Slices {
                 _ = vteps.changed() => {}
                 _ = object.changed() => {}
                 _ = policies.changed() => {}
+                () = self.services_name_otherwise(named) => {}
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep(again) => {}
             }
             tokio::time::sleep(SETTLE).await;
         }
+    }
+
+    /// Waits until Services name networks, or name none any more.
+    async fn services_name_otherwise(&self, before: bool) {
+        let services = &self.home.services;
+        let mut changes = services.changes();
+        // The sender lives as long as the agent.
+        while services.get().names_networks() == before && changes.changed().await.is_ok() {}
     }
 
     /// Makes the slices what they should be; false when it has to be tried again soon.
@@ -253,7 +263,8 @@ impl Slices {
             }
         }
         let pods = Pods {
-            named: self.home.policies.get().names_networks(),
+            named: self.home.policies.get().names_networks()
+                || self.home.services.get().names_networks(),
             labels: false,
         };
         let members = members::of(&self.home.book.ledger(), pods);

@@ -160,7 +160,7 @@ pub struct SliceEndpoint {
     pub since: MicroTime,
     /// Namespace and name of its pod, as default/web.
     ///
-    /// Written while policies name networks.
+    /// Written while policies or Services name networks.
     #[schemars(length(min = 3, max = ENDPOINT_POD_MAX), regex(pattern = POD_PATTERN))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,

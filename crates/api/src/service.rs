@@ -23,10 +23,24 @@ pub const KUBERNETES_SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 pub const SERVICE_PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 /// Value of that label, for podnet.
 pub const SERVICE_PROXY: &str = "podnet.dev";
+/// Label of an EndpointSlice: the controller that writes it.
+pub const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+/// Value of that label in slices of podnet's controller.
+pub const SLICE_MANAGER: &str = "podnet.dev";
+/// Value of that label in slices that Kubernetes makes of a Service's selector.
+pub const CLUSTER_SLICE_MANAGER: &str = "endpointslice-controller.k8s.io";
+/// Label of a slice whose Service has no address of its own.
+pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
+/// Annotation of a Service without selector: labels of its endpoints' pods.
+///
+/// They are written as `app=web,tier=front`, and the addresses are those of the Service's network.
+pub const SELECTOR_ANNOTATION: &str = "podnet.dev/selector";
 /// The most ports of a Service that are read.
 pub const SERVICE_PORTS_MAX: usize = 100;
 /// The most endpoints of a slice, as the API server allows.
 pub const SLICE_ENDPOINTS_MAX: usize = 1000;
+/// The most zones or nodes for which an endpoint is, as the API server allows.
+const HINTS_MAX: usize = 8;
 /// Seconds of affinity where a Service says no number.
 const AFFINITY_S: u32 = 10_800;
 
@@ -207,6 +221,10 @@ pub struct ServiceEndpoint {
     pub terminating: bool,
     /// Name of its node, if any.
     pub node: Option<String>,
+    /// Zones whose clients it is for; none where it is for all.
+    pub for_zones: Vec<String>,
+    /// Nodes whose clients it is for; none where it is for all.
+    pub for_nodes: Vec<String>,
 }
 
 impl ServiceSlice {
@@ -252,6 +270,8 @@ impl ServiceSlice {
                 serving: conditions.serving.unwrap_or(ready),
                 terminating: conditions.terminating.unwrap_or(false),
                 node: endpoint.node_name.clone(),
+                for_zones: hinted(&endpoint.hints, |it| it.for_zones.as_ref(), |it| &it.name),
+                for_nodes: hinted(&endpoint.hints, |it| it.for_nodes.as_ref(), |it| &it.name),
             });
         }
         Some(Self {
@@ -280,11 +300,21 @@ fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
         .filter(|it| !it.is_empty())
 }
 
+/// Reads the names of a list of hints, as far as a slice may have them.
+fn hinted<T>(
+    hints: &Option<discovery::EndpointHints>,
+    list: impl Fn(&discovery::EndpointHints) -> Option<&Vec<T>>,
+    name: impl Fn(&T) -> &String,
+) -> Vec<String> {
+    let all = hints.as_ref().and_then(list).into_iter().flatten();
+    all.take(HINTS_MAX).map(|it| name(it).clone()).collect()
+}
+
 /// True for a slice of the cluster's own controllers.
 ///
 /// It has addresses of the cluster's network.
 fn is_of_cluster(metadata: &ObjectMeta) -> bool {
-    let manager = label(metadata, "endpointslice.kubernetes.io/managed-by");
+    let manager = label(metadata, MANAGED_BY_LABEL);
     manager.is_some_and(|it| it.ends_with(".k8s.io"))
 }
 

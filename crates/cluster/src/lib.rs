@@ -8,6 +8,7 @@ mod client;
 pub mod copied;
 pub mod events;
 pub mod facts;
+pub mod pods;
 pub mod policies;
 pub mod watch;
 

@@ -8,6 +8,7 @@
 //! - [`plan`] makes one list of it all, from a view of the cluster, which `overview` keeps; [`apply`] carries it out.
 //!   One controller writes at a time, as `election` decides: the [`leader`].
 //! - [`advise`] writes Events about network [`policies`].
+//! - `service-slices` writes the endpoints of Services on networks.
 //!
 //! No pod needs a controller to start, but one behind the scheduling gate.
 
@@ -36,6 +37,7 @@ use election::{Candidate, LeaseTimesError};
 use futures_util::future::select_all;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use overview::copies::Copies;
+use service_slices::Mirror;
 use telemetry::exposition::MetricsError;
 use telemetry::failpoint;
 use telemetry::{self, FilterError};
@@ -127,6 +129,7 @@ async fn serve(options: ControllerOptions) -> Result<(), ControllerError> {
     })?;
     let identity = identity(options.pod_name.as_deref());
     let candidate = Candidate::new(&client, election, identity.clone());
+    let mirror = Mirror::new(client.clone(), candidate.fence(), identity.clone());
     let leader = Leader {
         copies: Arc::clone(&copies),
         executor: Executor::new(
@@ -167,7 +170,7 @@ async fn serve(options: ControllerOptions) -> Result<(), ControllerError> {
         }
         tracing::info!("this controller leads");
         metrics.leader.set(1);
-        tokio::join!(leader.lead(), leader.advise(&client));
+        tokio::join!(leader.lead(), leader.advise(&client), mirror.work());
         Ended::Other("the leader")
     });
     loop {

@@ -40,11 +40,11 @@ pub struct Member {
 
 /// Extent to which slices name the pods of members.
 ///
-/// Policies select members by their pods. Without one that names networks nobody needs them, and agents of
+/// Policies select members by their pods, and so do Services. Without one that names networks they are not needed, and agents of
 /// before that do not read slices with pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pods {
-    /// All pods are said, as a policy names networks.
+    /// All pods are said, as a policy or a Service names networks.
     ///
     /// Else only those that were said before.
     pub named: bool,

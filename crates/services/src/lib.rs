@@ -1,11 +1,12 @@
 //! Compile Services and their endpoints for the clients of one node.
 //!
 //! They are on one network. Pure: objects in, addresses and ports out. The rules are those of Kubernetes' service proxies: endpoints that are
-//! ready, else those that still answer; with `internalTrafficPolicy: Local` those of the client's node.
+//! ready, else those that still answer; with `internalTrafficPolicy: Local` those of the client's node; of several with hints those
+//! for the client's node or zone.
 //!
 //! ```
 //! use services::{Clients, compile};
-//! let clients = Clients { network: "blue", prefixes: &[], node: "a" };
+//! let clients = Clients { network: "blue", prefixes: &[], node: "a", zone: None };
 //! assert!(compile(&clients, &[], &[]).addresses.is_empty());
 //! ```
 
@@ -25,6 +26,8 @@ pub struct Clients<'a> {
     pub prefixes: &'a [Prefix],
     /// Name of their node.
     pub node: &'a str,
+    /// Zone of their node, where it has one.
+    pub zone: Option<&'a str>,
 }
 
 /// Services of a network, as clients of one node get them.
@@ -221,19 +224,18 @@ fn port_of(
             if endpoint.ip.is_ipv4() != ip.is_ipv4() {
                 continue;
             }
-            let is_here = endpoint.node.as_deref() == Some(clients.node);
-            let backend = (endpoint.ip, target.port, is_here);
             if endpoint.ready {
-                ready.push(backend);
+                ready.push((*endpoint, target.port));
             } else if endpoint.serving && endpoint.terminating {
-                ending.push(backend);
+                ending.push((*endpoint, target.port));
             }
         }
     }
+    let near = Near::of(clients, service, &ready);
     // With policy Local the endpoints of the node count by themselves: its last ones that end are used, too.
     let mut chosen = [&ready, &ending].into_iter().map(|all| {
-        let here = all.iter().filter(|(.., here)| *here || !service.local);
-        let mut here: Vec<(IpAddr, u16)> = here.map(|(ip, port, _)| (*ip, *port)).collect();
+        let here = all.iter().filter(|(it, _)| near.has(clients, it));
+        let mut here: Vec<(IpAddr, u16)> = here.map(|(it, port)| (it.ip, *port)).collect();
         here.sort_unstable();
         here.dedup();
         here
@@ -244,6 +246,57 @@ fn port_of(
         elsewhere: backends.is_empty() && !(ready.is_empty() && ending.is_empty()),
         backends,
         affinity_s: service.affinity_s,
+    }
+}
+
+/// Endpoints that are near enough to clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Near {
+    /// All of them.
+    All,
+    /// Endpoints of the clients' node: `internalTrafficPolicy: Local`.
+    OnNode,
+    /// Endpoints that are for the clients' node.
+    ForNode,
+    /// Endpoints that are for the clients' zone.
+    ForZone,
+}
+
+impl Near {
+    /// Chooses by the hints of endpoints that are ready, as kube-proxy does.
+    ///
+    /// Hints count if each of these has one, and one of them is for the clients.
+    fn of(
+        clients: &Clients<'_>,
+        service: &ServiceObject,
+        ready: &[(&ServiceEndpoint, u16)],
+    ) -> Self {
+        let all = |hints: fn(&ServiceEndpoint) -> &[String], own: Option<&str>| {
+            let mut every = ready.iter().map(|(it, _)| hints(it));
+            let is_own = |it: &String| Some(it.as_str()) == own;
+            every.all(|it| !it.is_empty())
+                && ready.iter().any(|(it, _)| hints(it).iter().any(is_own))
+        };
+        if service.local {
+            Self::OnNode
+        } else if all(|it| &it.for_nodes, Some(clients.node)) {
+            Self::ForNode
+        } else if all(|it| &it.for_zones, clients.zone) {
+            Self::ForZone
+        } else {
+            Self::All
+        }
+    }
+
+    fn has(self, clients: &Clients<'_>, endpoint: &ServiceEndpoint) -> bool {
+        let is_zone = |it: &String| Some(it.as_str()) == clients.zone;
+        // Without one that is ready no hint counts.
+        match self {
+            Self::All => true,
+            Self::OnNode => endpoint.node.as_deref() == Some(clients.node),
+            Self::ForNode => endpoint.for_nodes.iter().any(|it| it == clients.node),
+            Self::ForZone => endpoint.for_zones.iter().any(is_zone),
+        }
     }
 }
 

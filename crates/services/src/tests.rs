@@ -42,6 +42,8 @@ fn endpoint(address: &str, node: &str) -> ServiceEndpoint {
         serving: true,
         terminating: false,
         node: Some(node.to_owned()),
+        for_zones: Vec::new(),
+        for_nodes: Vec::new(),
     }
 }
 
@@ -71,6 +73,7 @@ fn served(services: &[ServiceObject], slices: &[ServiceSlice]) -> Served {
         network: CLIENTS,
         prefixes: &prefixes,
         node: "here",
+        zone: Some("z1"),
     };
     let services: Vec<_> = services.iter().cloned().map(Arc::new).collect();
     let slices: Vec<_> = slices.iter().cloned().map(Arc::new).collect();
@@ -285,4 +288,54 @@ fn problems_are_told_as_far_as_they_can_be_read() {
         .collect();
     let found = served(&[service(&["10.96.0.1"])], &all);
     assert_eq!(found.problems.len(), PROBLEMS);
+}
+
+/// KEP-4444, KEP-3015: clients are of node `here` and zone `z1`.
+#[test]
+fn hints_choose_endpoints_for_the_node_or_the_zone_if_each_that_is_ready_has_some() {
+    let hinted = |address: &str, zone: &str, node: &str| {
+        let some = |it: &str| Vec::from_iter((!it.is_empty()).then(|| it.to_owned()));
+        ServiceEndpoint {
+            for_zones: some(zone),
+            for_nodes: some(node),
+            ..endpoint(address, "there")
+        }
+    };
+    let all = ["10.0.0.1 8080", "10.0.0.2 8080"];
+    let cases = [
+        ([("z1", ""), ("z2", "")], &all[..1]),
+        ([("z1", ""), ("", "")], &all[..]),
+        ([("z2", ""), ("z3", "")], &all[..]),
+        ([("z1", "there"), ("z1", "here")], &all[1..]),
+        ([("z1", "there"), ("z2", "there")], &all[..1]),
+        ([("z1", "here"), ("z2", "")], &all[..1]),
+    ];
+    for (hints, expected) in cases {
+        let [first, second] = hints;
+        let endpoints = vec![
+            hinted("10.0.0.1", first.0, first.1),
+            hinted("10.0.0.2", second.0, second.1),
+        ];
+        let found = served(&[service(&["10.96.0.1"])], &[slice(endpoints.clone())]);
+        assert_eq!(backends(&found, "10.96.0.1"), expected, "{hints:?}");
+        // One that is not ready has no say.
+        let mut and_unready = endpoints;
+        and_unready.push(ServiceEndpoint {
+            ready: false,
+            serving: false,
+            ..hinted("10.0.0.3", "", "")
+        });
+        let found = served(&[service(&["10.96.0.1"])], &[slice(and_unready)]);
+        assert_eq!(backends(&found, "10.96.0.1"), expected, "{hints:?}");
+    }
+    let local = ServiceObject {
+        local: true,
+        ..service(&["10.96.0.1"])
+    };
+    let here = ServiceEndpoint {
+        node: Some("here".to_owned()),
+        ..hinted("10.0.0.2", "z2", "")
+    };
+    let found = served(&[local], &[slice(vec![hinted("10.0.0.1", "z1", ""), here])]);
+    assert_eq!(backends(&found, "10.96.0.1"), ["10.0.0.2 8080"]);
 }

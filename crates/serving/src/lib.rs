@@ -76,6 +76,7 @@ pub struct InForce {
     pub served: Arc<Served>,
     objects: Arc<OfNetwork>,
     prefixes: Vec<Prefix>,
+    zone: Option<String>,
 }
 
 impl Serving {
@@ -238,7 +239,7 @@ impl State {
         let prefixes = self.prefixes_of(inputs, facts, world);
         let is_same = |it: &&InForce| {
             let same = Arc::ptr_eq(&it.objects, &objects) || it.objects == objects;
-            it.network == facts.name && same && it.prefixes == prefixes
+            it.network == facts.name && same && it.prefixes == prefixes && it.zone == services.zone
         };
         if self.networks.get(&facts.id).filter(is_same).is_some() {
             return Ok(());
@@ -247,6 +248,7 @@ impl State {
             network: &facts.name,
             prefixes: &prefixes,
             node: &inputs.node,
+            zone: services.zone.as_deref(),
         };
         let served = services::compile(&clients, &objects.services, &objects.slices);
         self.tell(&facts.name, &served.problems);
@@ -261,6 +263,7 @@ impl State {
             served: Arc::new(served),
             objects,
             prefixes,
+            zone: services.zone.clone(),
         };
         self.networks.insert(facts.id, in_force);
         Ok(())

@@ -11,8 +11,9 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_LENGTH;
 use axum::response::{IntoResponse as _, Response};
-use k8s_openapi::api::core::v1::Pod;
+use kube::Resource;
 use kube::core::admission::AdmissionReview;
+use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Longest review, bytes.
@@ -46,17 +47,17 @@ pub(super) struct Intake {
 
 /// A review, and the room it takes up for as long as it is there.
 #[derive(Debug)]
-pub(super) struct Taken {
-    review: AdmissionReview<Pod>,
+pub(super) struct Taken<K: Resource> {
+    review: AdmissionReview<K>,
     room: Room,
 }
 
 /// The room of a review; it is given back when this is dropped.
 pub(super) type Room = [OwnedSemaphorePermit; 3];
 
-impl Taken {
+impl<K: Resource> Taken<K> {
     /// The review, and its room.
-    pub(super) fn apart(self) -> (AdmissionReview<Pod>, Room) {
+    pub(super) fn apart(self) -> (AdmissionReview<K>, Room) {
         (self.review, self.room)
     }
 }
@@ -76,7 +77,10 @@ impl Intake {
     ///
     /// # Errors
     /// The answer to one that is too large, that nobody can read, or whose turn does not come.
-    pub(super) async fn take(&self, request: Request) -> Result<Taken, Response> {
+    pub(super) async fn take<K>(&self, request: Request) -> Result<Taken<K>, Response>
+    where
+        K: Resource + DeserializeOwned,
+    {
         match tokio::time::timeout(TURN, self.read(request)).await {
             Ok(taken) => taken,
             Err(_) => Err(refuse(
@@ -86,7 +90,10 @@ impl Intake {
         }
     }
 
-    async fn read(&self, request: Request) -> Result<Taken, Response> {
+    async fn read<K>(&self, request: Request) -> Result<Taken<K>, Response>
+    where
+        K: Resource + DeserializeOwned,
+    {
         let length = request.headers().get(CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         let length = length.unwrap_or(BODY_MAX);
@@ -159,10 +166,11 @@ fn refuse(status: StatusCode, why: String) -> Response {
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
+    use k8s_openapi::api::core::v1::Pod;
 
     use super::*;
 
-    async fn take(intake: &Intake, body: String) -> Result<Taken, StatusCode> {
+    async fn take(intake: &Intake, body: String) -> Result<Taken<Pod>, StatusCode> {
         let request = Request::builder()
             .header(CONTENT_LENGTH, body.len())
             .body(Body::from(body))

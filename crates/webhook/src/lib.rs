@@ -4,6 +4,7 @@
 //!   decides who may use which network. Both are functions of the request and of [`facts`].
 //! - [`inject`] adds to a pod what its networks want of it, which [`wants`] reads.
 //! - [`downward`] gives containers the file that says their networks, where a pod asks for it.
+//! - `services` has kube-proxy leave Services of networks alone.
 //! - [`certificates`] says when which certificate is made; the keeper keeps them in a Secret that
 //!   all replicas share, and tells the API server its authority.
 //!
@@ -28,6 +29,7 @@ pub mod review;
 #[cfg(test)]
 mod samples;
 mod server;
+mod services;
 mod tls;
 pub mod wants;
 

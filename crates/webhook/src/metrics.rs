@@ -26,7 +26,7 @@ pub const METRICS: &[(&str, &str, &str, &str)] = &[
         REVIEWS,
         "counter",
         "hook, outcome",
-        "Reviews of pods: validate-pods ends as allowed, invalid, being_deleted, forbidden or not_checked, mutate-pods as gated, changed, unchanged, invalid, not_checked or failed, populate-pods as populated, unchanged or failed",
+        "Reviews: validate-pods ends as allowed, invalid, being_deleted, forbidden or not_checked, mutate-pods as gated, changed, unchanged, invalid, not_checked or failed, populate-pods as populated, unchanged or failed, mutate-services as labelled, unchanged or failed",
     ),
     (DURATION, "histogram", "hook", "Time a review takes"),
     (
@@ -58,6 +58,8 @@ pub(super) enum Hook {
     Mutate,
     /// `/populate-pods`.
     Populate,
+    /// `/mutate-services`.
+    Services,
 }
 
 impl Hook {
@@ -66,6 +68,7 @@ impl Hook {
             Self::Validate => "validate-pods",
             Self::Mutate => "mutate-pods",
             Self::Populate => "populate-pods",
+            Self::Services => "mutate-services",
         }
     }
 }

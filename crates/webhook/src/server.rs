@@ -12,9 +12,10 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
 use kube::core::DynamicObject;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use telemetry::chain;
 use telemetry::{LOG_BYTES, Sparing};
@@ -33,6 +34,7 @@ use super::lookup::{AskError, Lookup, OPEN_MAX};
 use super::metrics::{Hook, Metrics, Timer};
 use super::options::WebhookOptions;
 use super::review::{self, Denial};
+use super::services;
 use super::tls::TlsListener;
 use super::wants::Wants;
 
@@ -95,8 +97,11 @@ impl Reviewer {
     /// Reads a review, and the room that it takes up.
     ///
     /// # Errors
-    /// With the answer when there is no room, or when it is no review of a pod.
-    async fn admit(&self, request: Request) -> Result<(AdmissionRequest<Pod>, Room), Response> {
+    /// With the answer when there is no room, or when it is no review of an object of this kind.
+    async fn admit<K>(&self, request: Request) -> Result<(AdmissionRequest<K>, Room), Response>
+    where
+        K: Resource + DeserializeOwned,
+    {
         let (review, room) = self.intake.take(request).await?.apart();
         let request = review.try_into().map_err(|_| not_a_request())?;
         Ok((request, room))
@@ -259,6 +264,7 @@ pub(super) async fn serve_reviews(
         .route("/validate-pods", post(validate_pods))
         .route("/mutate-pods", post(mutate_pods))
         .route("/populate-pods", post(populate_pods))
+        .route("/mutate-services", post(mutate_services))
         .with_state(reviewer);
     axum::serve(listener, routes)
         .with_graceful_shutdown(stopped(stop))
@@ -341,6 +347,24 @@ async fn populate_pods(State(reviewer): State<Reviewer>, request: Request) -> Re
         "populated"
     };
     answer(AdmissionResponse::from(&request), changes, timer, outcome)
+}
+
+/// Gives a Service of a network the label by which kube-proxy leaves it alone.
+async fn mutate_services(State(reviewer): State<Reviewer>, request: Request) -> Response {
+    let (request, _room) = match reviewer.admit(request).await {
+        Ok(admitted) => admitted,
+        Err(refusal) => return refusal,
+    };
+    let timer = reviewer.metrics.start(Hook::Services);
+    let mut response = AdmissionResponse::from(&request);
+    let (changes, warning) = services::labelled(&request);
+    response.warnings = warning.map(|it| vec![it]);
+    let outcome = if changes.is_empty() {
+        "unchanged"
+    } else {
+        "labelled"
+    };
+    answer(response, changes, timer, outcome)
 }
 
 /// Answers with a patch of these operations, if there are any.

@@ -14,6 +14,8 @@ pub struct ServiceWorld {
     ///
     /// Shared with the world before where they are the same.
     pub networks: BTreeMap<String, Arc<OfNetwork>>,
+    /// Zone of this node, where it has one.
+    pub zone: Option<String>,
     /// One line for each document that could not be read, sorted.
     pub broken: Vec<String>,
     /// Sources that were never read yet.
@@ -38,6 +40,14 @@ impl ServiceWorld {
             unread: reasons,
             ..Self::default()
         }
+    }
+
+    /// True when some Service is of a network.
+    ///
+    /// Members have to be said with their pods then.
+    pub fn names_networks(&self) -> bool {
+        let mut networks = self.networks.values();
+        networks.any(|of| !of.services.is_empty())
     }
 
     /// Puts objects in the order in which equal worlds are equal.
@@ -66,6 +76,7 @@ impl ServiceWorld {
                 .into_iter()
                 .map(|(name, of)| (name, Arc::new(of)))
                 .collect(),
+            zone: None,
             broken,
             unread: Vec::new(),
         }

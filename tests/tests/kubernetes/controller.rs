@@ -17,6 +17,7 @@ mod parameters;
 mod policy;
 mod ready;
 mod references;
+mod services;
 mod slices;
 mod switches;
 mod thinking;

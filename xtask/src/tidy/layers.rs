@@ -45,6 +45,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("election", &["cluster"]),
     // The cluster at one moment.
     ("overview", &["api", "cluster", "world"]),
+    // Endpoints of Services on networks, for the controller.
+    (
+        "service-slices",
+        &["api", "cluster", "election", "telemetry"],
+    ),
     // Programs of the cluster; neither knows the other or a node.
     (
         "controller",
@@ -57,6 +62,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "overview",
             "policy",
             "policy-objects",
+            "service-slices",
             "telemetry",
             "world",
         ],
@@ -316,6 +322,7 @@ const OWNED: &[(&str, &[&str])] = &[
             "election",
             "overview",
             "reach",
+            "service-slices",
             "tables",
             "webhook",
         ],
@@ -328,6 +335,7 @@ const OWNED: &[(&str, &[&str])] = &[
             "controller",
             "election",
             "overview",
+            "service-slices",
             "webhook",
         ],
     ),

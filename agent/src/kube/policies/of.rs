@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Node, Pod};
+use cluster::pods::named_ports;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use world::policies::{NodeFacts, PodFacts, PodPort};
 
@@ -18,9 +19,11 @@ pub(super) fn pod(object: &Pod) -> Option<Arc<PodFacts>> {
     if spec.host_network == Some(true) {
         return None;
     }
-    let init = spec.init_containers.iter().flatten();
-    let init = init.filter(|it| it.restart_policy.as_deref() == Some("Always"));
-    let ports = spec.containers.iter().chain(init).flat_map(ports);
+    let ports = named_ports(spec).map(|(name, protocol, number)| PodPort {
+        name: name.to_owned(),
+        protocol: protocol.to_owned(),
+        number,
+    });
     let status = object.status.as_ref();
     let phase = status.and_then(|it| it.phase.as_deref());
     let addresses = status
@@ -35,17 +38,6 @@ pub(super) fn pod(object: &Pod) -> Option<Arc<PodFacts>> {
         addresses: addresses.take(ADDRESSES_MAX).collect(),
         ended: matches!(phase, Some("Succeeded" | "Failed")),
     }))
-}
-
-fn ports(container: &Container) -> impl Iterator<Item = PodPort> {
-    let ports = container.ports.iter().flatten();
-    ports.filter_map(|port| {
-        Some(PodPort {
-            name: port.name.clone()?,
-            protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
-            number: u16::try_from(port.container_port).ok()?,
-        })
-    })
 }
 
 /// Reads a node with all of its addresses.

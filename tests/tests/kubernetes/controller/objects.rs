@@ -38,7 +38,8 @@ impl Cluster {
 
     fn api(&self, kind: &str, namespace: &str) -> (Api<DynamicObject>, ApiResource) {
         let (group, version, plural) = match kind {
-            "Pod" | "Node" => ("", "v1", format!("{}s", kind.to_lowercase())),
+            "Pod" | "Node" | "Service" => ("", "v1", format!("{}s", kind.to_lowercase())),
+            "EndpointSlice" => ("discovery.k8s.io", "v1", "endpointslices".to_owned()),
             "Lease" => ("coordination.k8s.io", "v1", "leases".to_owned()),
             "Event" => ("events.k8s.io", "v1", "events".to_owned()),
             "NetworkAttachmentDefinition" => (
