@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{ServiceObject, ServiceSlice};
+use api::{CLUSTER_SLICE_MANAGER, MANAGED_BY_LABEL, ServiceObject, ServiceSlice};
 use cluster::copied::unread;
 use cluster::facts::Follow;
 use futures_util::future::select_all;
@@ -20,6 +20,15 @@ use super::nodes::OwnNode;
 
 /// Label that Services and slices of networks have.
 const OF_NETWORKS: &str = "podnet.dev/network";
+
+/// Selects slices of networks, without those that Kubernetes makes of Services' selectors.
+///
+/// These have the labels of their Service, and addresses of the cluster's network.
+fn of_network() -> String {
+    format!(
+        "{OF_NETWORKS},{MANAGED_BY_LABEL} notin ({CLUSTER_SLICE_MANAGER},endpointslicemirroring-controller.k8s.io)"
+    )
+}
 
 /// Least time between two looks at the copies.
 const SETTLE: Duration = Duration::from_millis(2);
@@ -51,23 +60,24 @@ impl Services {
             ServiceObject::read(object).map(Arc::new)
         });
         let slices =
-            follow.copy_labelled("endpointslices", OF_NETWORKS, |object: &EndpointSlice| {
+            follow.copy_labelled("endpointslices", &of_network(), |object: &EndpointSlice| {
                 ServiceSlice::read(object).map(Arc::new)
             });
         let mut work = follow.work();
         let mut node = self.node.clone();
         loop {
-            let zone = node
-                .borrow_and_update()
-                .as_ref()
-                .and_then(|it| it.zone.clone());
+            let own = node.borrow_and_update().clone();
             let begun = Instant::now();
-            let unread = unread([&services.kind, &slices.kind]);
+            let mut unread = unread([&services.kind, &slices.kind]);
+            // Without the zone, endpoints of all zones would be in force for a moment.
+            if own.is_none() {
+                unread.push("nodes are not read yet".to_owned());
+            }
             let world = if unread.is_empty() {
                 let services = services.known().values().cloned().collect();
                 let slices = slices.known().values().cloned().collect();
                 ServiceWorld {
-                    zone,
+                    zone: own.and_then(|it| it.zone),
                     ..ServiceWorld::of(services, slices, Vec::new())
                 }
             } else {

@@ -57,6 +57,8 @@ pub struct Selection {
     pub labels: BTreeMap<String, String>,
     /// Pods that are not ready are endpoints as those that are.
     pub publishes_unready: bool,
+    /// Types of the addresses of the Service, of [`IPV4`] and [`IPV6`].
+    pub address_types: Vec<String>,
     /// Ports of the Service.
     pub ports: Vec<WantedPort>,
 }
@@ -109,6 +111,7 @@ impl ServiceFacts {
                 Ok(labels) => Origin::Pods(Selection {
                     labels,
                     publishes_unready: spec.publish_not_ready_addresses == Some(true),
+                    address_types: spec.ip_families.clone().unwrap_or_default(),
                     ports: wanted_ports(spec),
                 }),
                 Err(problem) => {
@@ -121,10 +124,15 @@ impl ServiceFacts {
             None if has_selector => Origin::Slices,
             None => Origin::Users,
         };
+        if matches!(endpoints, Origin::Pods(_)) && spec.traffic_distribution.is_some() {
+            problems.push(format!(
+                "spec.trafficDistribution is for endpoints of spec.selector, not of the annotation {SELECTOR_ANNOTATION}; remove it"
+            ));
+        }
         if is_headless && endpoints == Origin::Slices {
             problems.push(format!(
-                "its name in DNS has the addresses of the cluster's network; for those of network {network} write the annotation \
-                 {SELECTOR_ANNOTATION} in place of spec.selector"
+                "its name in DNS has the addresses of the cluster's network; for those of network {network} make the Service \
+                 anew with the annotation {SELECTOR_ANNOTATION} in place of spec.selector"
             ));
         }
         if !is_headless && !object.labels().contains_key(SERVICE_PROXY_LABEL) {
@@ -208,6 +216,8 @@ pub struct Content {
     pub ports: Vec<Port>,
     /// The endpoints.
     pub endpoints: Vec<Endpoint>,
+    /// The object says this and nothing else.
+    pub is_exact: bool,
 }
 
 /// A port of a slice.
@@ -295,18 +305,21 @@ impl Followed {
         let owners = metadata.owner_references.iter().flatten();
         let mut owner = owners.filter(|it| it.kind == "Service").map(|it| &it.uid);
         let endpoints = object.endpoints.iter().flatten().take(SLICE_ENDPOINTS_MAX);
+        let mut content = Content {
+            service: service.to_owned(),
+            owner: owner.next().cloned().unwrap_or_default(),
+            network: label(metadata, NETWORK_LABEL)?.to_owned(),
+            is_in_dns: label(metadata, KUBERNETES_SERVICE_NAME_LABEL).is_some(),
+            address_type: object.address_type.clone(),
+            ports: object.ports.iter().flatten().map(Port::read).collect(),
+            endpoints: endpoints.filter_map(Endpoint::read).collect(),
+            is_exact: true,
+        };
+        content.is_exact = of_cluster || content.is_all_of(object);
         let slice = Arc::new(Slice {
             version: object.resource_version().unwrap_or_default(),
             uid: object.uid().unwrap_or_default(),
-            content: Content {
-                service: service.to_owned(),
-                owner: owner.next().cloned().unwrap_or_default(),
-                network: label(metadata, NETWORK_LABEL)?.to_owned(),
-                is_in_dns: label(metadata, KUBERNETES_SERVICE_NAME_LABEL).is_some(),
-                address_type: object.address_type.clone(),
-                ports: object.ports.iter().flatten().map(Port::read).collect(),
-                endpoints: endpoints.filter_map(Endpoint::read).collect(),
-            },
+            content,
         });
         Some(if of_cluster {
             Self::OfCluster(slice)
@@ -410,6 +423,21 @@ impl Endpoint {
 }
 
 impl Content {
+    /// True when an object that was read has nothing more that clients go by.
+    fn is_all_of(&self, object: &discovery::EndpointSlice) -> bool {
+        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        let own = self.write((namespace, ""), None);
+        let all = object.endpoints.as_deref().unwrap_or_default();
+        let is_plain = |it: &discovery::Endpoint| {
+            let target = it.target_ref.as_ref();
+            it.addresses.len() == 1
+                && target.and_then(|it| it.namespace.as_deref()) == Some(namespace)
+        };
+        own.metadata.labels == object.metadata.labels
+            && all.len() == self.endpoints.len()
+            && all.iter().all(is_plain)
+    }
+
     /// Makes the object with these contents.
     ///
     /// `replaced` is the one that it takes the place of.
@@ -429,6 +457,9 @@ impl Content {
                 self.service.clone(),
             );
             labels.insert(HEADLESS_LABEL.to_owned(), String::new());
+        } else {
+            // kube-proxy does not even look at it.
+            labels.insert(SERVICE_PROXY_LABEL.to_owned(), SERVICE_PROXY.to_owned());
         }
         discovery::EndpointSlice {
             address_type: self.address_type.clone(),
@@ -472,19 +503,20 @@ pub struct MemberFacts {
 
 impl MemberFacts {
     /// Reads a slice of members; `None` for one without pods.
+    ///
+    /// One that agents refuse is none: an address that no endpoint may have would keep all others of its slices from
+    /// being written.
     pub fn read(object: &PodNetworkEndpointSlice) -> Option<Arc<Self>> {
-        let endpoints = object.spec.endpoints.iter().take(api::ENDPOINTS_MAX);
-        let pods: Vec<_> = endpoints
-            .filter_map(|endpoint| {
-                let ips = endpoint.ips.iter().take(api::ENDPOINT_IPS_MAX);
-                let ips = ips.filter_map(|ip| ip.parse().ok()).collect();
-                Some((endpoint.pod.clone()?, ips))
-            })
-            .collect();
+        let slice = object.checked().ok()?;
+        let pods = slice.endpoints.into_iter().filter_map(|endpoint| {
+            let pod = endpoint.pod?.full_name()?.to_owned();
+            Some((pod, endpoint.ips))
+        });
+        let pods: Vec<_> = pods.collect();
         (!pods.is_empty()).then(|| {
             Arc::new(Self {
-                network: object.spec.network.clone(),
-                node: object.spec.node.clone(),
+                network: slice.network,
+                node: slice.node,
                 pods,
             })
         })

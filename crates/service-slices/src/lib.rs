@@ -11,11 +11,12 @@
 //! - [`Mirror`] follows the objects, and writes.
 
 pub mod facts;
+mod tell;
 #[cfg(test)]
 mod tests;
 pub mod wanted;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,12 +24,11 @@ use api::{NETWORK_LABEL, PodNetworkEndpointSlice};
 use cluster::Work;
 use cluster::brief;
 use cluster::copied::{Key, unread};
-use cluster::events::{EventWriter, Note};
 use cluster::facts::{Facts, Follow};
 use election::Fence;
 use futures_util::future::select_all;
-use futures_util::{StreamExt as _, stream};
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Status;
@@ -37,6 +37,7 @@ use telemetry::Sparing;
 use tokio::sync::Notify;
 
 use self::facts::{Followed, MemberFacts, Origin, PodFacts, ServiceFacts};
+use self::tell::Teller;
 use self::wanted::{Known, Step, steps};
 
 /// Least time between two looks at the copies.
@@ -47,16 +48,13 @@ const REST: u32 = 4;
 const REST_MAX: Duration = Duration::from_secs(1);
 /// Time to the next look though nothing changes.
 const AGAIN: Duration = Duration::from_secs(300);
-/// Time to the next attempt after a write that has failed.
-const RETRY: Duration = Duration::from_secs(2);
+/// Time to the next attempt after a write that has failed, doubled up to [`RETRY_MAX`].
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Slices that are written at the same time.
 const AT_ONCE: usize = 8;
 /// Writes after which the copies are looked at again.
 const MOST: usize = 512;
-/// Events that are written in one look.
-const EVENTS: usize = 32;
-/// Name of the reporting controller in Events.
-const REPORTER: &str = "podnet.dev/controller";
 /// How long the API server may take for a write.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two lines about the same slice.
@@ -81,11 +79,48 @@ impl std::fmt::Debug for Mirror {
 
 /// Copies of what slices are made of.
 struct Copies {
-    services: Facts<Arc<ServiceFacts>>,
-    slices: Facts<Followed>,
+    services: Arc<Facts<Arc<ServiceFacts>>>,
+    slices: Arc<Facts<Followed>>,
     members: Facts<Arc<MemberFacts>>,
     /// From the first Service on that selects pods by its annotation.
     pods: Option<Facts<Arc<PodFacts>>>,
+}
+
+/// Writes that the API server did not take, by namespace and name of the slice.
+#[derive(Debug, Default)]
+struct Setbacks(BTreeMap<Key, (u32, Instant)>);
+
+impl Setbacks {
+    /// True while a slice is not tried again.
+    fn holds(&self, key: &Key) -> bool {
+        self.0
+            .get(key)
+            .is_some_and(|(_, until)| Instant::now() < *until)
+    }
+
+    /// Notes how a write went.
+    fn note(&mut self, key: Key, done: bool) {
+        if done {
+            self.0.remove(&key);
+            return;
+        }
+        let (failures, until) = self.0.entry(key).or_insert((0, Instant::now()));
+        let wait = RETRY.saturating_mul(2_u32.saturating_pow(*failures));
+        *failures = failures.saturating_add(1);
+        *until = Instant::now() + wait.min(RETRY_MAX);
+    }
+
+    /// Forgets slices of which no write is due.
+    fn keep(&mut self, due: &[Step]) {
+        let due: BTreeSet<&Key> = due.iter().map(Step::key).collect();
+        self.0.retain(|key, _| due.contains(key));
+    }
+
+    /// Time until the first of them is tried again.
+    fn next(&self) -> Option<Duration> {
+        let first = self.0.values().map(|(_, until)| *until).min()?;
+        Some(first.saturating_duration_since(Instant::now()))
+    }
 }
 
 impl Mirror {
@@ -103,123 +138,110 @@ impl Mirror {
         let changed = Arc::new(Notify::new());
         let mut follow = Follow::new(&self.client, &changed);
         let mut copies = Copies {
-            services: follow.copy_labelled("services", NETWORK_LABEL, ServiceFacts::read),
-            slices: follow.copy_labelled(
+            services: Arc::new(follow.copy_labelled("services", NETWORK_LABEL, ServiceFacts::read)),
+            slices: Arc::new(follow.copy_labelled(
                 "endpointslices",
                 NETWORK_LABEL,
                 |object: &EndpointSlice| Followed::read(object),
-            ),
+            )),
             members: follow.copy_some(
                 "podnetworkendpointslices",
-                true,
+                false,
                 |object: &PodNetworkEndpointSlice| MemberFacts::read(object),
             ),
             pods: None,
         };
         let mut work = follow.work();
-        let mut events = EventWriter::new(self.client.clone(), REPORTER, self.instance.clone());
+        // Events wait for nothing here, and nothing waits for them.
+        let teller = Teller {
+            client: self.client.clone(),
+            fence: Arc::clone(&self.fence),
+            instance: self.instance.clone(),
+            services: Arc::clone(&copies.services),
+            slices: Arc::clone(&copies.slices),
+        };
+        work.push(async move { teller.work().await }.boxed());
+        let mut setbacks = Setbacks::default();
+        let mut turn = 0_usize;
         loop {
             work.extend(copies.follow_pods(&self.client, &changed));
             let begun = Instant::now();
-            let round =
-                async { self.round(&copies).await && self.tell(&copies, &mut events).await };
-            let is_done = tokio::select! {
-                done = round => done,
-                // None of them ends.
-                _ = select_all(work.iter_mut()) => false,
-            };
-            let rest = async {
+            turn = turn.wrapping_add(1);
+            let round = async {
+                let is_all = self.round(&copies, turn, &mut setbacks).await;
                 tokio::time::sleep((begun.elapsed() * REST).clamp(SETTLE, REST_MAX)).await;
-                let again = if is_done { AGAIN } else { RETRY };
+                let again = if is_all { AGAIN } else { Duration::ZERO };
+                let again = setbacks.next().map_or(again, |next| again.min(next));
                 // Either way it is time to look again.
                 let _ = tokio::time::timeout(again, changed.notified()).await;
             };
             tokio::select! {
-                () = rest => {}
+                () = round => {}
+                // None of them ends.
                 _ = select_all(work.iter_mut()) => {}
             }
         }
     }
 
-    /// Makes the slices what they should be.
-    ///
-    /// False when it has to be tried again though nothing changes.
-    async fn round(&self, copies: &Copies) -> bool {
+    /// Makes the slices what they should be; false when there is more to do at once.
+    async fn round(&self, copies: &Copies, turn: usize, setbacks: &mut Setbacks) -> bool {
         let Some(known) = copies.known() else {
             return true;
         };
         // The larger the cluster, the longer it takes, and nothing else waits on that thread.
         let planned = tokio::task::spawn_blocking(move || steps(&known)).await;
-        let steps = match planned {
-            Ok(steps) => steps,
+        let mut due = match planned {
+            Ok(due) => due,
             Err(error) => {
                 tracing::error!(%error, "the EndpointSlices of networks could not be planned; they are tried again");
-                return false;
-            }
-        };
-        let is_all = steps.len() <= MOST;
-        let written: Vec<bool> = stream::iter(steps.into_iter().take(MOST))
-            .map(|step| self.write(step))
-            .buffer_unordered(AT_ONCE)
-            .collect()
-            .await;
-        is_all && written.into_iter().all(|done| done)
-    }
-
-    /// Writes Events about Services that are not obeyed; false when there are more.
-    ///
-    /// They are best effort: one that the API server does not take ends a look.
-    async fn tell(&self, copies: &Copies, events: &mut EventWriter) -> bool {
-        let services = copies.services.known().clone();
-        let mut written = 0;
-        for ((namespace, name), facts) in services {
-            if facts.problems.is_empty() {
-                continue;
-            }
-            if written == EVENTS {
-                return false;
-            }
-            if !self.fence.holds() {
                 return true;
             }
-            let note = Note {
-                about: ObjectReference {
-                    api_version: Some("v1".to_owned()),
-                    kind: Some("Service".to_owned()),
-                    namespace: Some(namespace),
-                    name: Some(name),
-                    uid: Some(facts.uid.clone()),
-                    ..ObjectReference::default()
-                },
-                reason: "NotObeyed",
-                action: "Serve",
-                is_warning: true,
-                varies: false,
-                text: facts.problems.join("; "),
-            };
-            match events.say(&note).await {
-                Ok(is_new) => written += usize::from(is_new),
-                Err(error) => {
-                    tracing::debug!(error = %brief(&error), "an Event about a Service could not be written");
-                    return true;
+        };
+        setbacks.keep(&due);
+        due.retain(|step| !setbacks.holds(step.key()));
+        let is_all = due.len() <= MOST;
+        let due = by_turns(due, turn);
+        let (taking, giving): (Vec<Step>, Vec<Step>) = due
+            .into_iter()
+            .take(MOST)
+            .partition(|step| matches!(step, Step::Delete(..)));
+        let mut failed: BTreeSet<(String, String)> = BTreeSet::new();
+        for steps in [giving, taking] {
+            // What a Service's endpoints are to be is there before slices of before go.
+            let steps = steps.into_iter().filter(|step| {
+                let (namespace, service) = step.service();
+                !failed.contains(&(namespace.to_owned(), service.to_owned()))
+            });
+            let steps: Vec<Step> = steps.collect();
+            let written: Vec<(Step, bool)> = stream::iter(steps)
+                .map(|step| async move {
+                    let done = self.write(&step).await;
+                    (step, done)
+                })
+                .buffer_unordered(AT_ONCE)
+                .collect()
+                .await;
+            for (step, done) in written {
+                if !done {
+                    let (namespace, service) = step.service();
+                    failed.insert((namespace.to_owned(), service.to_owned()));
                 }
+                setbacks.note(step.key().clone(), done);
             }
         }
-        true
+        is_all
     }
 
     /// Does a write; false when it has to be tried again.
-    async fn write(&self, step: Step) -> bool {
+    async fn write(&self, step: &Step) -> bool {
         if !self.fence.holds() {
             return true;
         }
-        let (Step::Create(key, _) | Step::Replace(key, ..) | Step::Delete(key, _)) = &step;
-        let key = key.clone();
-        let (namespace, name) = (key.0.as_str(), key.1.as_str());
+        let (namespace, name) = step.key();
         let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), namespace);
         let post = PostParams::default();
         let writing = async {
-            match &step {
+            match step {
                 Step::Create(_, content) => {
                     let object = content.write((namespace, name), None);
                     api.create(&post, &object).await.map(|_| ())
@@ -239,8 +261,8 @@ impl Mirror {
         };
         let why = match tokio::time::timeout(PATIENCE, writing).await {
             Ok(Ok(())) => return true,
-            // It has changed since, and the copies will say how; or its namespace ends.
-            Ok(Err(kube::Error::Api(status))) if is_stale(&step, &status) => return true,
+            // It has changed since, and the copies will say how; or its namespace is gone.
+            Ok(Err(kube::Error::Api(status))) if is_stale(step, &status) => return true,
             Ok(Err(error)) => brief(&error),
             Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
         };
@@ -255,6 +277,26 @@ impl Mirror {
     }
 }
 
+/// Puts writes in the order in which each namespace has one in turn.
+///
+/// So none keeps the others' from being written, however many are due. Another one is the first each `turn`.
+fn by_turns(steps: Vec<Step>, turn: usize) -> Vec<Step> {
+    let mut by_namespace: BTreeMap<String, VecDeque<Step>> = BTreeMap::new();
+    for step in steps {
+        let namespace = step.key().0.clone();
+        by_namespace.entry(namespace).or_default().push_back(step);
+    }
+    let mut queues: Vec<VecDeque<Step>> = by_namespace.into_values().collect();
+    let first = turn.checked_rem(queues.len()).unwrap_or(0);
+    queues.rotate_left(first);
+    let mut ordered = Vec::new();
+    while !queues.is_empty() {
+        ordered.extend(queues.iter_mut().filter_map(VecDeque::pop_front));
+        queues.retain(|queue| !queue.is_empty());
+    }
+    ordered
+}
+
 /// True when a write needs no other attempt.
 ///
 /// The copies will say what is there now.
@@ -266,7 +308,8 @@ fn is_stale(step: &Step, status: &Status) -> bool {
 impl Copies {
     /// Adds the copy of pods when the first Service selects some by its annotation.
     fn follow_pods(&mut self, client: &Client, changed: &Arc<Notify>) -> Vec<Work> {
-        if self.pods.is_some() || !selects_pods(&self.services.known()) {
+        let selects = |it: &Arc<ServiceFacts>| matches!(it.endpoints, Origin::Pods(_));
+        if self.pods.is_some() || !self.services.known().values().any(selects) {
             return Vec::new();
         }
         let mut follow = Follow::new(client, changed);
@@ -276,22 +319,20 @@ impl Copies {
 
     /// Returns what is known; `None` while some kind was never read.
     ///
-    /// Slices out of a part of it would take endpoints away.
+    /// Slices out of a part of it would take endpoints away. Pods are needed for some Services only.
     fn known(&self) -> Option<Known> {
-        let pods = self.pods.as_ref();
         let kinds = [&self.services.kind, &self.slices.kind, &self.members.kind];
-        if !unread(kinds.into_iter().chain(pods.map(|it| &it.kind))).is_empty() {
+        if !unread(kinds).is_empty() {
             return None;
         }
+        let pods = self.pods.as_ref();
+        let pods = pods.filter(|it| unread([&it.kind]).is_empty());
         let mut known = Known {
             services: self.services.known().clone(),
             members: self.members.known().values().cloned().collect(),
-            pods: pods.map(|it| it.known().clone()).unwrap_or_default(),
+            pods: pods.map(|it| it.known().clone()),
             ..Known::default()
         };
-        if pods.is_none() && selects_pods(&known.services) {
-            return None;
-        }
         for (key, slice) in &*self.slices.known() {
             match slice {
                 Followed::OfCluster(slice) => {
@@ -302,10 +343,4 @@ impl Copies {
         }
         Some(known)
     }
-}
-
-/// True while some Service selects pods by its annotation.
-fn selects_pods(services: &BTreeMap<Key, Arc<ServiceFacts>>) -> bool {
-    let mut all = services.values();
-    all.any(|it| matches!(it.endpoints, Origin::Pods(_)))
 }

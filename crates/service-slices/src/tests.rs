@@ -1,5 +1,6 @@
 //! Tests of the slices that there should be.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -7,8 +8,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::by_turns;
 use super::facts::{Content, Followed, MemberFacts, PodFacts, ServiceFacts, Slice};
-use super::wanted::{Known, Step, steps, wanted};
+use super::wanted::{Known, Step, steps};
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object")
@@ -108,10 +110,31 @@ fn known(
     known
 }
 
+/// Contents of the slices that are written where none is.
+fn wanted(known: &Known) -> BTreeMap<(String, String), Content> {
+    let steps = steps(known).into_iter();
+    let written = steps.filter_map(|step| match step {
+        Step::Create(key, content) => Some((key, content)),
+        Step::Replace(..) | Step::Delete(..) => None,
+    });
+    written.collect()
+}
+
+/// Pods that slices of the controller name.
+fn there(known: &Known) -> BTreeSet<String> {
+    let slices = known.own.values();
+    let endpoints = slices.flat_map(|it| it.content.endpoints.iter());
+    endpoints.map(|it| it.pod.clone()).collect()
+}
+
 /// Carries steps out as the API server would.
+///
+/// Endpoints that are there before and after are there all the time.
 fn carry_out(known: &mut Known) -> usize {
+    let before = there(known);
     let steps = steps(known);
     let count = steps.len();
+    let mut between = Vec::new();
     for step in steps {
         match step {
             Step::Create(key, content) | Step::Replace(key, content, _) => {
@@ -126,6 +149,18 @@ fn carry_out(known: &mut Known) -> usize {
                 known.own.remove(&key);
             }
         }
+        between.push(there(known));
+    }
+    let after = there(known);
+    for (at, there) in between.iter().enumerate() {
+        let lost: Vec<_> = before
+            .intersection(&after)
+            .filter(|it| !there.contains(*it))
+            .collect();
+        assert!(
+            lost.is_empty(),
+            "{lost:?} were away after step {at} of {count}"
+        );
     }
     count
 }
@@ -185,6 +220,7 @@ fn a_slice_of_a_network_is_as_that_of_the_cluster_with_addresses_of_the_network(
             "labels": {
                 "podnet.dev/network": "blue", "podnet.dev/service-name": "web",
                 "endpointslice.kubernetes.io/managed-by": "podnet.dev",
+                "service.kubernetes.io/service-proxy-name": "podnet.dev",
             },
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Service", "name": "web", "uid": "s1", "controller": true},
@@ -275,14 +311,14 @@ fn slices_that_are_forged_in_the_name_of_the_controller_go() {
 #[test]
 fn dns_tells_addresses_of_the_network_by_the_name_of_a_headless_service() {
     let annotation = json!({"podnet.dev/selector": "app=web, tier=front"});
-    let spec = json!({"clusterIP": "None", "ports": [
+    let spec = json!({"clusterIP": "None", "ipFamilies": ["IPv4", "IPv6"], "ports": [
         {"name": "http", "port": 80, "targetPort": "web"},
         {"name": "admin", "port": 90},
     ]});
     let members = [members("n1", &[("shop/p", &["10.50.0.1", "fd10::1"])])];
     let mut known = known(service(&spec, &annotation), &[], &members);
     let labels = json!({"app": "web", "tier": "front", "x": "y"});
-    known.pods = [(key("p"), pod(&labels, &json!({})).expect("a pod"))].into();
+    known.pods = Some([(key("p"), pod(&labels, &json!({})).expect("a pod"))].into());
     let wanted = wanted(&known);
     let names: Vec<_> = wanted.keys().map(|(_, name)| name.as_str()).collect();
     assert_eq!(names, ["web-podnet-ipv4-0", "web-podnet-ipv6-0"]);
@@ -320,12 +356,12 @@ fn a_selected_pod_is_ready_serving_or_terminating_as_kubernetes_has_it() {
         (ended, true, None),
     ];
     for (more, publishes, expected) in states {
-        let spec = json!({"clusterIP": "None", "publishNotReadyAddresses": publishes});
+        let spec = json!({"clusterIP": "None", "ipFamilies": ["IPv4"], "publishNotReadyAddresses": publishes});
         let annotation = json!({"podnet.dev/selector": "app=web"});
         let members = [members("n1", &[("shop/p", &["10.50.0.1"])])];
         let mut known = known(service(&spec, &annotation), &[], &members);
         let pod = pod(&json!({"app": "web"}), &more);
-        known.pods = pod.into_iter().map(|pod| (key("p"), pod)).collect();
+        known.pods = Some(pod.into_iter().map(|pod| (key("p"), pod)).collect());
         let wanted = wanted(&known);
         let found = wanted.values().next().map(|it| {
             let told = it.endpoints[0].conditions;
@@ -340,17 +376,19 @@ fn a_selected_pod_is_ready_serving_or_terminating_as_kubernetes_has_it() {
 
 #[test]
 fn a_pod_without_the_named_port_is_an_endpoint_of_the_other_ports() {
-    let spec = json!({"clusterIP": "None", "ports": [
+    let spec = json!({"clusterIP": "None", "ipFamilies": ["IPv4", "IPv6"], "ports": [
         {"name": "x", "port": 1, "targetPort": "nowhere"}, {"name": "y", "port": 2, "protocol": "UDP"},
     ]});
     let annotation = json!({"podnet.dev/selector": "app=web"});
     let members = [members("n1", &[("shop/p", &["10.50.0.1"])])];
     let mut known = known(service(&spec, &annotation), &[], &members);
-    known.pods = [(
-        key("p"),
-        pod(&json!({"app": "web"}), &json!({})).expect("a pod"),
-    )]
-    .into();
+    known.pods = Some(
+        [(
+            key("p"),
+            pod(&json!({"app": "web"}), &json!({})).expect("a pod"),
+        )]
+        .into(),
+    );
     let wanted = wanted(&known);
     let ports = &wanted[&key("web-podnet-ipv4-0")].ports;
     let names: Vec<_> = ports.iter().map(|it| it.name.as_deref()).collect();
@@ -404,7 +442,7 @@ fn a_service_that_kube_proxy_has_too_is_told() {
 #[test]
 fn slices_of_selected_pods_stay_as_they_are_where_nothing_changes() {
     let annotation = json!({"podnet.dev/selector": "app=web"});
-    let spec = json!({"clusterIP": "None"});
+    let spec = json!({"clusterIP": "None", "ipFamilies": ["IPv4"]});
     let one = pod(&json!({"app": "web"}), &json!({})).expect("a pod");
     proptest!(ProptestConfig::with_cases(64), |(rounds in proptest::collection::vec(
         proptest::collection::btree_set(0_u8..250, 0..250), 1..4))| {
@@ -418,7 +456,7 @@ fn slices_of_selected_pods_stay_as_they_are_where_nothing_changes() {
             known.members = vec![Arc::new(MemberFacts {
                 network: "blue".to_owned(), node: "n1".to_owned(), pods: ips,
             })];
-            known.pods = names.iter().map(|it| (key(it), Arc::clone(&one))).collect();
+            known.pods = Some(names.iter().map(|it| (key(it), Arc::clone(&one))).collect());
             let steps = carry_out(&mut known);
             if round == rounds.len() {
                 prop_assert_eq!(steps, 0, "the same again");
@@ -435,8 +473,162 @@ fn slices_of_selected_pods_stay_as_they_are_where_nothing_changes() {
             prop_assert!(slices.iter().all(|it| (1..=100).contains(&it.content.endpoints.len())));
         }
         let count = known.own.len();
-        if let Some((gone, _)) = known.pods.pop_first() {
+        if let Some((gone, _)) = known.pods.as_mut().and_then(BTreeMap::pop_first) {
             prop_assert_eq!(carry_out(&mut known), 1, "of {} slices, without {:?}", count, gone);
         }
     });
+}
+
+#[test]
+fn a_change_of_ports_takes_no_endpoint_away_for_a_moment() {
+    let annotation = json!({"podnet.dev/selector": "app=web"});
+    let spec =
+        |port: u16| json!({"clusterIP": "None", "ipFamilies": ["IPv4"], "ports": [{"port": port}]});
+    let members = [members("n1", &[("shop/p", &["10.50.0.1"])])];
+    let mut known = known(service(&spec(1), &annotation), &[], &members);
+    let pod = pod(&json!({"app": "web"}), &json!({})).expect("a pod");
+    known.pods = Some([(key("p"), pod)].into());
+    assert_eq!(carry_out(&mut known), 1);
+    known
+        .services
+        .insert(key("web"), service(&spec(2), &annotation));
+    assert_eq!(carry_out(&mut known), 1, "the slice gets the other port");
+    let own = &known.own[&key("web-podnet-ipv4-0")];
+    assert_eq!(own.content.ports[0].number, Some(2));
+}
+
+/// Kubernetes packs endpoints of two slices into one.
+#[test]
+fn an_endpoint_that_moves_to_another_slice_is_in_one_all_the_time() {
+    let named = |name: &str, endpoints: &[Value]| {
+        let mut slice = of_cluster("IPv4", endpoints);
+        slice.metadata.name = Some(name.to_owned());
+        slice
+    };
+    let members = [members(
+        "n1",
+        &[("shop/a", &["10.50.0.1"]), ("shop/b", &["10.50.0.2"])],
+    )];
+    let spec = json!({"selector": {"app": "web"}});
+    let of = |slices: &[EndpointSlice]| known(service(&spec, &json!({})), slices, &members);
+    let mut before = of(&[
+        named("a", &[endpoint("a", "n1")]),
+        named("b", &[endpoint("b", "n1")]),
+    ]);
+    assert_eq!(carry_out(&mut before), 2);
+    let mut after = of(&[named("b", &[endpoint("a", "n1"), endpoint("b", "n1")])]);
+    after.own = before.own;
+    assert_eq!(carry_out(&mut after), 2);
+    assert_eq!(after.own.len(), 1);
+}
+
+/// While pods are not read, a leader that is new takes none of them away.
+#[test]
+fn slices_of_pods_stay_while_pods_are_not_known() {
+    let annotation = json!({"podnet.dev/selector": "app=web"});
+    let spec = json!({"clusterIP": "None", "ipFamilies": ["IPv4"]});
+    let members = [members("n1", &[("shop/p", &["10.50.0.1"])])];
+    let mut known = known(service(&spec, &annotation), &[], &members);
+    let pod = pod(&json!({"app": "web"}), &json!({})).expect("a pod");
+    known.pods = Some([(key("p"), pod)].into());
+    assert_eq!(carry_out(&mut known), 1);
+    known.pods = None;
+    assert_eq!(steps(&known), []);
+    known.pods = Some(BTreeMap::new());
+    assert!(matches!(steps(&known)[..], [Step::Delete(..)]));
+}
+
+/// An address that no endpoint may have would have the API server refuse the whole slice.
+#[test]
+fn members_that_agents_refuse_are_none() {
+    let slice = |ip: &str| -> api::PodNetworkEndpointSlice {
+        read(json!({
+            "apiVersion": "podnet.dev/v1alpha1", "kind": "PodNetworkEndpointSlice",
+            "metadata": {"name": "blue.n1.0"},
+            "spec": {
+                "network": "blue", "networkID": 7, "node": "n1", "vteps": ["192.0.2.1"],
+                "endpoints": [{
+                    "mac": "02:00:00:00:00:01", "ips": [ip], "pod": "shop/a",
+                    "since": "2026-01-02T03:04:05Z",
+                }],
+            },
+        }))
+    };
+    let good = MemberFacts::read(&slice("10.50.0.1")).expect("members");
+    assert_eq!(
+        good.pods,
+        [("shop/a".to_owned(), vec![IpAddr::from([10, 50, 0, 1])])]
+    );
+    for ip in [
+        "127.0.0.1",
+        "169.254.1.1",
+        "fe80::1",
+        "224.0.0.1",
+        "0.0.0.0",
+    ] {
+        assert_eq!(MemberFacts::read(&slice(ip)), None, "{ip}");
+    }
+}
+
+/// ATT-15a: what somebody adds to a slice of the controller goes again.
+#[test]
+fn a_slice_that_somebody_has_changed_is_written_again() {
+    let source = of_cluster("IPv4", &[endpoint("a", "n1")]);
+    let members = [members("n1", &[("shop/a", &["10.50.0.1"])])];
+    let spec = json!({"selector": {"app": "web"}});
+    let mut known = known(service(&spec, &json!({})), &[source], &members);
+    carry_out(&mut known);
+    let name = key("web-abcde-podnet");
+    let own = known.own[&name].content.write((&name.0, &name.1), None);
+    let changes: [fn(&mut EndpointSlice); 5] = [
+        |slice| {
+            let stray = json!({"addresses": ["10.50.0.66"]});
+            slice
+                .endpoints
+                .as_mut()
+                .expect("endpoints")
+                .push(read(stray));
+        },
+        |slice| {
+            let endpoints = slice.endpoints.as_mut().expect("endpoints");
+            endpoints[0].addresses.push("10.50.0.66".to_owned());
+        },
+        |slice| {
+            let labels = slice.metadata.labels.as_mut().expect("labels");
+            labels.insert("kubernetes.io/service-name".to_owned(), "other".to_owned());
+        },
+        |slice| {
+            let labels = slice.metadata.labels.as_mut().expect("labels");
+            labels.remove("service.kubernetes.io/service-proxy-name");
+        },
+        |slice| slice.ports.as_mut().expect("ports")[0].port = Some(1),
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let mut slice = own.clone();
+        change(&mut slice);
+        let Some(Followed::Own(slice)) = Followed::read(&slice) else {
+            panic!("no slice of podnet's");
+        };
+        known.own.insert(name.clone(), slice);
+        assert_eq!(carry_out(&mut known), 1, "change {at}");
+    }
+}
+
+#[test]
+fn a_namespace_with_many_writes_keeps_none_from_the_others() {
+    let content = |key: &(String, String)| {
+        let source = of_cluster("IPv4", &[endpoint("a", "n1")]);
+        let Some(Followed::OfCluster(slice)) = Followed::read(&source) else {
+            panic!("no slice of the cluster");
+        };
+        Step::Create(key.clone(), slice.content.clone())
+    };
+    let keys = [("a", "1"), ("a", "2"), ("a", "3"), ("b", "4"), ("c", "5")];
+    let keys = keys.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+    let names = |turn| -> Vec<String> {
+        let steps = by_turns(keys.iter().map(content).collect(), turn);
+        steps.iter().map(|step| step.key().1.clone()).collect()
+    };
+    assert_eq!(names(0), ["1", "4", "5", "2", "3"]);
+    assert_eq!(names(1), ["4", "5", "1", "2", "3"]);
 }

@@ -18,6 +18,13 @@ const NAME_MAX: usize = 253;
 /// The most endpoints of a slice that is made of pods, as with Kubernetes.
 const ENDPOINTS_MAX: usize = 100;
 
+/// The most Services of a namespace that select pods by their annotation.
+///
+/// Each is compared with all pods of the namespace.
+pub const SELECTING_MAX: usize = 250;
+/// The most pods that an annotation selects.
+pub const SELECTED_MAX: usize = 1000;
+
 /// Objects that slices are made of, and the slices that are there.
 #[derive(Debug, Default, Clone)]
 pub struct Known {
@@ -29,8 +36,8 @@ pub struct Known {
     pub own: BTreeMap<Key, Arc<Slice>>,
     /// Members of networks.
     pub members: Vec<Arc<MemberFacts>>,
-    /// Pods of all namespaces, while an annotation selects some.
-    pub pods: BTreeMap<Key, Arc<PodFacts>>,
+    /// Pods of all namespaces; `None` while they are not known, and slices that are made of some stay.
+    pub pods: Option<BTreeMap<Key, Arc<PodFacts>>>,
 }
 
 /// A write that is due, by namespace and name of the slice.
@@ -44,40 +51,89 @@ pub enum Step {
     Delete(Key, Arc<Slice>),
 }
 
-/// Lists the writes that are due, those first that take an address away.
+impl Step {
+    /// Namespace and name of the slice.
+    pub const fn key(&self) -> &Key {
+        let (Self::Create(key, _) | Self::Replace(key, ..) | Self::Delete(key, _)) = self;
+        key
+    }
+
+    /// Namespace and name of the Service.
+    pub fn service(&self) -> (&str, &str) {
+        let content = match self {
+            Self::Create(_, content) | Self::Replace(_, content, _) => content,
+            Self::Delete(_, own) => &own.content,
+        };
+        (&self.key().0, &content.service)
+    }
+}
+
+/// Lists the writes that are due: those that give endpoints, then those that take some away.
+///
+/// An endpoint that moves from one slice to another is in one of them all the time.
 pub fn steps(known: &Known) -> Vec<Step> {
-    let wanted = wanted(known);
-    let mut steps = Vec::new();
-    for (key, slice) in &known.own {
-        let other_type = |it: &Content| it.address_type != slice.content.address_type;
-        // Its type is for ever: another one takes its place.
-        if wanted.get(key).is_none_or(other_type) {
-            steps.push(Step::Delete(key.clone(), Arc::clone(slice)));
-        }
+    let members = Members::of(known);
+    let mut plan = Plan {
+        known,
+        wanted: BTreeSet::new(),
+        steps: Vec::new(),
+    };
+    for (key, slice) in &known.of_cluster {
+        plan.mirror(key, &slice.content, &members);
     }
-    let mut new = Vec::new();
-    for (key, content) in wanted {
-        match known.own.get(&key) {
-            None => new.push(Step::Create(key, content)),
-            Some(own) if own.content.address_type != content.address_type => {}
-            Some(own) if own.content == content => {}
-            Some(own) => steps.push(Step::Replace(key, content, Arc::clone(own))),
-        }
-    }
-    steps.extend(new);
+    plan.of_pods(&members);
+    let Plan {
+        wanted, mut steps, ..
+    } = plan;
+    let spare = known.own.iter().filter(|(key, _)| !wanted.contains(*key));
+    steps.extend(spare.map(|(key, slice)| Step::Delete(key.clone(), Arc::clone(slice))));
     steps
 }
 
-/// Makes the contents of all slices that there should be, by namespace and name.
-pub fn wanted(known: &Known) -> BTreeMap<Key, Content> {
-    let members = Members::of(known);
-    let mut wanted = BTreeMap::new();
-    for ((namespace, name), slice) in &known.of_cluster {
-        let source = &slice.content;
+/// Services beyond the first [`SELECTING_MAX`] of a namespace that select pods by their annotation.
+pub fn too_many(services: &BTreeMap<Key, Arc<ServiceFacts>>) -> BTreeSet<&Key> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    let selecting = services
+        .iter()
+        .filter(|(_, facts)| matches!(facts.endpoints, Origin::Pods(_)));
+    let late = selecting.filter(|((namespace, _), _)| {
+        let count = counts.entry(namespace).or_default();
+        *count += 1;
+        *count > SELECTING_MAX
+    });
+    late.map(|(key, _)| key).collect()
+}
+
+/// Writes as they are found.
+struct Plan<'a> {
+    known: &'a Known,
+    /// Slices that stay or are written.
+    wanted: BTreeSet<Key>,
+    steps: Vec<Step>,
+}
+
+impl Plan<'_> {
+    /// Has a slice with these contents; nothing of it is kept where it is there already.
+    fn want(&mut self, key: Key, content: Content) {
+        match self.known.own.get(&key) {
+            None => self.steps.push(Step::Create(key.clone(), content)),
+            // Its type is for ever: it goes, and another one takes its place.
+            Some(own) if own.content.address_type != content.address_type => return,
+            Some(own) if own.content == content => {}
+            Some(own) => {
+                let step = Step::Replace(key.clone(), content, Arc::clone(own));
+                self.steps.push(step);
+            }
+        }
+        self.wanted.insert(key);
+    }
+
+    /// Has a slice of the network beside one of the cluster.
+    fn mirror(&mut self, (namespace, name): &Key, source: &Content, members: &Members<'_>) {
         let service = (namespace.clone(), source.service.clone());
-        let facts = known.services.get(&service);
+        let facts = self.known.services.get(&service);
         let Some(facts) = facts.filter(|it| it.endpoints == Origin::Slices) else {
-            continue;
+            return;
         };
         let is_v6 = source.address_type == IPV6;
         let endpoints = source.endpoints.iter().filter_map(|endpoint| {
@@ -90,7 +146,7 @@ pub fn wanted(known: &Known) -> BTreeMap<Key, Content> {
         });
         let endpoints: Vec<Endpoint> = endpoints.collect();
         if endpoints.is_empty() || name.len() + SUFFIX.len() > NAME_MAX {
-            continue;
+            return;
         }
         let content = Content {
             owner: facts.uid.clone(),
@@ -99,35 +155,38 @@ pub fn wanted(known: &Known) -> BTreeMap<Key, Content> {
             endpoints,
             ..source.clone()
         };
-        wanted.insert((namespace.clone(), format!("{name}{SUFFIX}")), content);
+        self.want((namespace.clone(), format!("{name}{SUFFIX}")), content);
     }
-    let mut chosen: BTreeMap<&Key, Vec<Chosen>> = BTreeMap::new();
-    let selecting = known.services.iter().filter_map(|(key, facts)| {
-        let Origin::Pods(selection) = &facts.endpoints else {
-            return None;
-        };
-        Some((key, facts, selection))
-    });
-    for (key, facts, selection) in selecting {
-        let found = select(known, key, facts, selection, &members);
-        chosen.entry(key).or_default().extend(found);
+
+    /// Has the slices of Services that select pods by their annotation.
+    fn of_pods(&mut self, members: &Members<'_>) {
+        let known = self.known;
+        let mut before: HashMap<(&str, &str), Vec<(&Key, &Slice)>> = HashMap::new();
+        for (key, slice) in &known.own {
+            let service = (key.0.as_str(), slice.content.service.as_str());
+            before.entry(service).or_default().push((key, slice));
+        }
+        let too_many = too_many(&known.services);
+        for (key, facts) in &known.services {
+            let Origin::Pods(selection) = &facts.endpoints else {
+                continue;
+            };
+            let own = before.remove(&(key.0.as_str(), key.1.as_str()));
+            let own = own.unwrap_or_default();
+            let Some(pods) = &known.pods else {
+                self.wanted
+                    .extend(own.into_iter().map(|(key, _)| key.clone()));
+                continue;
+            };
+            if too_many.contains(key) {
+                continue;
+            }
+            let found = select(pods, key, facts, selection, members);
+            for (name, content) in divide(key, facts, found, &own) {
+                self.want(name, content);
+            }
+        }
     }
-    if chosen.is_empty() {
-        return wanted;
-    }
-    let mut before: HashMap<(&str, &str), Vec<(&str, &Slice)>> = HashMap::new();
-    for ((namespace, name), slice) in &known.own {
-        let service = (namespace.as_str(), slice.content.service.as_str());
-        before.entry(service).or_default().push((name, slice));
-    }
-    for (key, found) in chosen {
-        let Some(facts) = known.services.get(key) else {
-            continue;
-        };
-        let own = before.remove(&(key.0.as_str(), key.1.as_str()));
-        wanted.extend(divide(key, facts, found, &own.unwrap_or_default()));
-    }
-    wanted
 }
 
 /// An endpoint out of a pod, and its ports.
@@ -138,28 +197,36 @@ struct Chosen {
 
 /// Finds the endpoints of a Service among pods, as Kubernetes does for a selector.
 fn select(
-    known: &Known,
+    pods: &BTreeMap<Key, Arc<PodFacts>>,
     (namespace, service): &Key,
     facts: &ServiceFacts,
     selection: &Selection,
     members: &Members<'_>,
 ) -> Vec<Chosen> {
     let first = (namespace.clone(), String::new());
-    let pods = known.pods.range(first..);
+    let pods = pods.range(first..);
     let pods = pods.take_while(|((of, _), _)| of == namespace);
-    let mut chosen = Vec::new();
+    let (mut chosen, mut count) = (Vec::new(), 0);
     for ((_, name), pod) in pods {
         let mut labels = selection.labels.iter();
         if !labels.all(|(key, value)| pod.labels.get(key) == Some(value)) {
             continue;
         }
-        let ports = ports(selection, pod);
-        if ports.is_empty() && !selection.ports.is_empty() {
-            continue;
+        count += 1;
+        if count > SELECTED_MAX {
+            break;
         }
+        let ports = ports(selection, pod);
         let hostname = pod.hostname.as_ref();
         let hostname = hostname.filter(|(_, below)| below == service);
         for is_v6 in [false, true] {
+            if !selection
+                .address_types
+                .iter()
+                .any(|it| it == address_type(is_v6))
+            {
+                continue;
+            }
             let at = (namespace.as_str(), name.as_str());
             let Some(ip) = members.address(&facts.network, at, &pod.node, is_v6) else {
                 continue;
@@ -208,71 +275,96 @@ fn ports(selection: &Selection, pod: &PodFacts) -> Vec<Port> {
     ports.collect()
 }
 
+/// Ports of the endpoints of a slice, and whether their addresses are of IPv6.
+type Group = (Vec<Port>, bool);
+
 /// Divides endpoints into slices, each with ports and a type of its own.
 ///
-/// An endpoint stays in the slice in which it was `before`, so that a change is one of a slice.
+/// An endpoint stays in the slice in which it was `before`, so that a change is one of a slice. Where ports change, the
+/// slices that had others get these: no endpoint is away in between.
 fn divide(
     (namespace, service): &Key,
     facts: &ServiceFacts,
     chosen: Vec<Chosen>,
-    before: &[(&str, &Slice)],
-) -> BTreeMap<Key, Content> {
-    let mut groups: BTreeMap<(Vec<Port>, bool), BTreeMap<String, Endpoint>> = BTreeMap::new();
+    before: &[(&Key, &Slice)],
+) -> Vec<(Key, Content)> {
+    let mut groups: BTreeMap<Group, BTreeMap<String, Endpoint>> = BTreeMap::new();
     for Chosen { ports, endpoint } in chosen {
         let is_v6 = endpoint.ip.is_some_and(|ip| ip.is_ipv6());
         let group = groups.entry((ports, is_v6)).or_default();
         group.insert(endpoint.pod.clone(), endpoint);
     }
-    let mut used: BTreeSet<String> = BTreeSet::new();
-    let mut slices = BTreeMap::new();
-    for ((ports, is_v6), mut left) in groups {
-        let address_type = if is_v6 { IPV6 } else { IPV4 };
-        let mut own: Vec<(String, Vec<Endpoint>)> = Vec::new();
-        for (name, slice) in before {
-            let content = &slice.content;
-            if content.ports != ports
-                || content.address_type != address_type
-                || !is_numbered(name, service, address_type)
-            {
-                continue;
-            }
-            let there = content.endpoints.iter().take(ENDPOINTS_MAX);
+    let mut spare: BTreeMap<&str, &Slice> = before
+        .iter()
+        .map(|((_, name), slice)| (name.as_str(), *slice))
+        .filter(|(name, slice)| is_numbered(name, service, &slice.content.address_type))
+        .collect();
+    let mut filled: Vec<(String, Group, Vec<Endpoint>)> = Vec::new();
+    for ((ports, is_v6), left) in &mut groups {
+        let of_group = spare.iter().filter(|(_, slice)| {
+            slice.content.ports == *ports && slice.content.address_type == address_type(*is_v6)
+        });
+        let of_group: Vec<(&str, &Slice)> = of_group.map(|(name, it)| (*name, *it)).collect();
+        for (name, slice) in of_group {
+            let there = slice.content.endpoints.iter().take(ENDPOINTS_MAX);
             let kept: Vec<Endpoint> = there.filter_map(|it| left.remove(&it.pod)).collect();
             if !kept.is_empty() {
-                used.insert((*name).to_owned());
-                own.push(((*name).to_owned(), kept));
+                spare.remove(name);
+                filled.push((name.to_owned(), (ports.clone(), *is_v6), kept));
             }
         }
+    }
+    for (group, left) in groups {
         let mut rest = left.into_values().peekable();
-        for (_, endpoints) in &mut own {
+        let own = filled.iter_mut().filter(|(_, it, _)| *it == group);
+        for (.., endpoints) in own {
             let room = ENDPOINTS_MAX.saturating_sub(endpoints.len());
             endpoints.extend(rest.by_ref().take(room));
         }
-        let mut number = 0_u32;
         while rest.peek().is_some() {
-            let name = numbered(service, address_type, number);
-            number += 1;
-            let is_free = || before.iter().all(|(it, _)| *it != name);
-            if used.contains(&name) || !is_free() {
-                continue;
-            }
-            used.insert(name.clone());
-            own.push((name, rest.by_ref().take(ENDPOINTS_MAX).collect()));
-        }
-        slices.extend(own.into_iter().map(|(name, endpoints)| {
-            let content = Content {
-                service: service.clone(),
-                owner: facts.uid.clone(),
-                network: facts.network.clone(),
-                is_in_dns: facts.is_headless,
-                address_type: address_type.to_owned(),
-                ports: ports.clone(),
-                endpoints,
+            let of_type =
+                |(_, it): &(&&str, &&Slice)| it.content.address_type == address_type(group.1);
+            let found = spare.iter().find(of_type).map(|(name, _)| *name);
+            let name = if let Some(name) = found {
+                spare.remove(name);
+                name.to_owned()
+            } else {
+                let is_free = |name: &str| {
+                    before.iter().all(|((_, it), _)| it != name)
+                        && filled.iter().all(|(it, ..)| it != name)
+                };
+                let mut names = (0_u32..).map(|at| numbered(service, address_type(group.1), at));
+                let Some(name) = names.find(|name| is_free(name)) else {
+                    break;
+                };
+                name
             };
-            ((namespace.clone(), name), content)
-        }));
+            filled.push((
+                name,
+                group.clone(),
+                rest.by_ref().take(ENDPOINTS_MAX).collect(),
+            ));
+        }
     }
-    slices
+    let slices = filled.into_iter().map(|(name, (ports, is_v6), endpoints)| {
+        let content = Content {
+            service: service.clone(),
+            owner: facts.uid.clone(),
+            network: facts.network.clone(),
+            is_in_dns: facts.is_headless,
+            address_type: address_type(is_v6).to_owned(),
+            ports,
+            endpoints,
+            is_exact: true,
+        };
+        ((namespace.clone(), name), content)
+    });
+    slices.collect()
+}
+
+/// Type of slices with addresses of a family.
+const fn address_type(is_v6: bool) -> &'static str {
+    if is_v6 { IPV6 } else { IPV4 }
 }
 
 /// Name of a slice that is made of pods.

@@ -15,7 +15,13 @@ pub(super) fn labelled(request: &AdmissionRequest<Service>) -> (Vec<Value>, Opti
     };
     let labels = service.labels();
     let is_of_network = labels.get(NETWORK_LABEL).is_some_and(|it| !it.is_empty());
+    let path = SERVICE_PROXY_LABEL.replace('/', "~1");
+    let path = format!("/metadata/labels/{path}");
     match labels.get(SERVICE_PROXY_LABEL).map(String::as_str) {
+        // One that leaves its network is kube-proxy's again.
+        Some(SERVICE_PROXY) if !is_of_network && was_of_network(request) => {
+            (vec![json!({"op": "remove", "path": path})], None)
+        }
         _ if !is_of_network => (Vec::new(), None),
         Some(SERVICE_PROXY) => (Vec::new(), None),
         Some(other) => {
@@ -27,14 +33,16 @@ pub(super) fn labelled(request: &AdmissionRequest<Service>) -> (Vec<Value>, Opti
         }
         None => {
             // There are labels: that of the network.
-            let path = format!(
-                "/metadata/labels/{}",
-                SERVICE_PROXY_LABEL.replace('/', "~1")
-            );
             let add = json!({"op": "add", "path": path, "value": SERVICE_PROXY});
             (vec![add], None)
         }
     }
+}
+
+/// True for a Service that was of a network before this request.
+fn was_of_network(request: &AdmissionRequest<Service>) -> bool {
+    let before = request.old_object.as_ref();
+    before.is_some_and(|it| it.labels().contains_key(NETWORK_LABEL))
 }
 
 #[cfg(test)]
@@ -44,6 +52,16 @@ mod tests {
     use super::*;
 
     fn labelled_by(labels: &Value) -> (Vec<Value>, Option<String>) {
+        labelled_after(&Value::Null, labels)
+    }
+
+    /// Of a Service that had the labels `before`.
+    fn labelled_after(before: &Value, labels: &Value) -> (Vec<Value>, Option<String>) {
+        let old = if before.is_null() {
+            Value::Null
+        } else {
+            json!({"metadata": {"name": "web", "labels": before}})
+        };
         let review: AdmissionReview<Service> = serde_json::from_value(json!({
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
@@ -54,6 +72,7 @@ mod tests {
                 "operation": "CREATE",
                 "userInfo": {},
                 "object": {"metadata": {"name": "web", "labels": labels}},
+                "oldObject": old,
             },
         }))
         .expect("a review");
@@ -89,6 +108,13 @@ mod tests {
             "service.kubernetes.io/service-proxy-name": "mine",
         }));
         assert!(changes.is_empty() && warning.expect("a warning").contains("=mine says"));
+        let own = "service.kubernetes.io/service-proxy-name";
+        let leaving = labelled_after(
+            &json!({"podnet.dev/network": "blue", own: "podnet.dev"}),
+            &json!({own: "podnet.dev"}),
+        );
+        let path = "/metadata/labels/service.kubernetes.io~1service-proxy-name";
+        assert_eq!(leaving, (vec![json!({"op": "remove", "path": path})], None));
         proof::of!("KEP-P3-4");
     }
 }

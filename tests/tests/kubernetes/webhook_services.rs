@@ -57,6 +57,12 @@ fn kube_proxy_is_kept_away_from_services_of_networks_and_from_no_others() {
                 "{name}"
             );
         }
+        // One that leaves its network is kube-proxy's again.
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"podnet.dev/network": null}}}));
+        let patched = services
+            .patch("plain", &PatchParams::default(), &patch)
+            .await;
+        assert_eq!(proxy(&patched.expect("a Service")), None);
         // Services are made while no webhook answers.
         webhook.kill();
         let made = make("alone", json!({"podnet.dev/network": "blue"})).await;

@@ -266,6 +266,11 @@ fn a_controller_that_was_taken_over_writes_no_slices_but_those_of_networks() {
             json!({
                 "kubernetes.io/service-name": "web", MANAGER: own, "podnet.dev/network": "blue",
             }),
+            json!({
+                "kubernetes.io/service-name": "web", "podnet.dev/service-name": "other", MANAGER: own,
+                "podnet.dev/network": "blue", "service.kubernetes.io/headless": "",
+            }),
+            json!({"podnet.dev/service-name": "web", MANAGER: own, "podnet.dev/network": "blue"}),
         ];
         for labels in refused {
             let done = slices.create(&dry, &made(labels.clone())).await;
