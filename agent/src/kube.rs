@@ -19,6 +19,7 @@
 
 mod access;
 mod addresses;
+mod cluster_services;
 pub mod error;
 pub mod events;
 mod holdings;
@@ -46,6 +47,7 @@ use world::World;
 use self::access::Access;
 pub(crate) use self::access::everybodys;
 use self::addresses::Addresses;
+use self::cluster_services::Named;
 pub use self::error::{AccessError, ClusterError};
 use self::events::EventWriter;
 use self::holdings::Blocks;
@@ -79,6 +81,7 @@ pub struct Cluster {
     blocks: Blocks,
     policies: Policies,
     services: Services,
+    named: Named,
     scheduling: Scheduling,
     home: Home,
     /// Tunnels end at the addresses of the `Node`.
@@ -127,6 +130,7 @@ impl Cluster {
         let blocks = Blocks::new(&client, home.clone());
         let policies = Policies::new(&client, home.clone());
         let services = Services::new(&client, nodes.own(), home.clone());
+        let named = Named::new(&client, home.clone());
         let scheduling = Scheduling::new(&client, node, settings.scheduling, home.clone());
         let (addresses, addresses_work) = Addresses::new(
             &client,
@@ -166,6 +170,7 @@ impl Cluster {
             blocks,
             policies,
             services,
+            named,
             scheduling,
             home,
             node_tunnels: settings.node_tunnels,
@@ -197,6 +202,7 @@ impl Cluster {
             .nodes
             .work(reach, &self.home.remotes, self.node_tunnels);
         work.push(nodes.boxed());
+        work.push(self.named.work(reach).boxed());
         work.push(self.slices.work().boxed());
         work.push(self.followed.work().boxed());
         work.push(self.blocks.work().boxed());

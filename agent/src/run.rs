@@ -280,6 +280,7 @@ async fn build(
         (cluster.world(), Some(cluster))
     };
     world.complain();
+    let clustered = cluster.is_some();
     let limits_plugins = options.pods.lists.delegates_allowed.is_some();
     if options.access_control != AccessControl::Off && !limits_plugins {
         tracing::warn!(
@@ -363,6 +364,7 @@ async fn build(
                     options.egress.connections_per_network,
                     options.egress.connections_per_pod,
                 ),
+                clustered,
             },
         },
         line: Line::of(&options.switch, &options.places.socket),

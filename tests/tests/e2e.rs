@@ -29,6 +29,7 @@ mod e2e {
     mod removal;
     mod restart;
     mod rollout;
+    mod services;
     mod statuses;
     mod uninstall;
 }

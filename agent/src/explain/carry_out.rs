@@ -106,7 +106,7 @@ impl Departure<'_> {
                 self.deliver(&endpoint, port, &routed).await
             }
             Decision::Leave(endpoint) => {
-                let found = "no member of the network, which has egress";
+                let found = "no member of the network, which has a way out";
                 self.story
                     .step("policy", found, "leave: to the network's gateway here");
                 let link = self
@@ -119,7 +119,7 @@ impl Departure<'_> {
                 let Some(link) = link.filter(|link| link.up) else {
                     return Ok(self.drop(DropReason::Undeliverable));
                 };
-                let text = "leaves the network with an address of this node, if it goes outside";
+                let text = "leaves the network with an address of this node, if it goes outside, or to a Service that clusterServices of the network name";
                 let details = json!({"gateway": endpoint.mac.to_string(), "interface": link.name});
                 Ok(Outcome::new(Verdict::Left, text, details))
             }

@@ -83,6 +83,10 @@ pub struct Object {
 }
 
 /// One object of any kind of the group.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each is read once, and lives as long as its object"
+)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// A network.

@@ -34,6 +34,10 @@ pub(crate) const SUBNETS_MAX: u32 = 16;
 
 /// The most prefixes of addresses of Services of a network.
 pub(crate) const SERVICE_CIDRS_MAX: u32 = 4;
+/// The most Services of the cluster's network that a network reaches.
+pub(crate) const CLUSTER_SERVICES_MAX: u32 = 8;
+/// Namespace and name of a Service, as a schema says it.
+const CLUSTER_SERVICE_PATTERN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z]([-a-z0-9]*[a-z0-9])?$";
 
 /// How packets find their way inside a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -185,6 +189,9 @@ impl fmt::Display for Routing {
     Rule::new("self.?egress.orValue('None') == 'None' || self.mode == 'L3' && self.?routing.orValue('Isolated') == 'Isolated'")
         .message("egress is of networks with mode L3 and routing Isolated; write these, or egress None")
         .field_path(".egress"),
+    Rule::new("self.?clusterServices.orValue([]).size() == 0 || self.mode == 'L3' && self.?routing.orValue('Isolated') == 'Isolated' && self.?serviceCIDRs.orValue([]).size() > 0 && self.?egress.orValue('None') != 'Uplink'")
+        .message("is for mode L3 and routing Isolated with serviceCIDRs, and egress None or Masquerade; write these, or remove this field")
+        .field_path(".clusterServices"),
     Rule::new("self.?egress.orValue('None') != 'Uplink' || self.?transport.type.orValue('Local') == 'Native'")
         .message("Uplink is for transport Native; write that, or egress Masquerade")
         .field_path(".egress"),
@@ -346,6 +353,17 @@ pub struct PodNetworkParametersSpec {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub service_cidrs: Vec<String>,
+    /// Services of the cluster's network that pods reach, as `kube-system/kube-dns`.
+    ///
+    /// Packets to their addresses and ports leave by the pod's node, with an address of it. Nothing else leaves for that.
+    #[schemars(length(max = CLUSTER_SERVICES_MAX), inner(length(min = 3, max = 127), regex(pattern = CLUSTER_SERVICE_PATTERN)))]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub cluster_services: Vec<String>,
     /// The way out for pods: `None` (default), `Masquerade` or `Uplink`.
     ///
     /// `None`: no packet leaves the network. `Masquerade`, with mode L3 and routing Isolated: pods reach

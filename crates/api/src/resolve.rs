@@ -127,6 +127,12 @@ impl Resolved {
         self.networks.get(name)?.definition.as_ref()
     }
 
+    /// Returns all networks as [`Self::definition`] does.
+    pub fn definitions(&self) -> impl Iterator<Item = &Network> {
+        let all = self.networks.values();
+        all.filter_map(|it| it.definition.as_ref())
+    }
+
     /// Returns the network that the node routes for, if there is one.
     ///
     /// It may be one that takes no new attachments.

@@ -50,6 +50,9 @@ pub struct NetworkFacts {
     /// Pods reach the outside through the node, with an address of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub egress: bool,
+    /// Pods reach Services of the cluster's network, by the same way.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub to_services: bool,
     /// Pods reach the outside by the network's uplink, with their own addresses.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaves_by_uplink: bool,
@@ -93,6 +96,11 @@ impl NetworkFacts {
         self.transport == api::Transport::Vxlan
     }
 
+    /// True for a network whose pods leave by a gateway on the node.
+    pub const fn has_gateway(&self) -> bool {
+        self.egress || self.to_services
+    }
+
     /// The facts about a network, which has this number.
     pub fn of(network: &api::Network, id: u32) -> Self {
         Self {
@@ -102,6 +110,7 @@ impl NetworkFacts {
             by_node: network.routing == Routing::Node,
             transport: network.transport,
             egress: network.egress == api::Egress::Masquerade,
+            to_services: !network.cluster_services.is_empty(),
             leaves_by_uplink: network.egress == api::Egress::Uplink,
             wire: network.wire.clone(),
             mtu: network.mtu,

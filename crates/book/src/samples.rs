@@ -44,6 +44,7 @@ pub fn network(name: &str, mode: Mode, subnets: &[(&str, &str)]) -> Network {
             .collect(),
         routes: Vec::new(),
         service_cidrs: Vec::new(),
+        cluster_services: Vec::new(),
         egress: api::Egress::None,
         mtu: 1500,
         id: None,

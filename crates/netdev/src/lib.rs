@@ -74,8 +74,8 @@ pub use crate::link::{
 };
 pub use crate::monitor::{LinkEvent, LinkMonitor};
 pub use crate::netfilter::{
-    Bound, Gate, Guard, Limit, LinkName, Masquerade, Netfilter, Packets, PortForward, PortProtocol,
-    Ports, Ruleset, RulesetMonitor, TABLE, TableWrite, Whose,
+    Bound, Gate, Guard, Limit, LinkName, Masquerade, Netfilter, Packets, PortAt, PortForward,
+    PortProtocol, Ports, Ruleset, RulesetMonitor, TABLE, TableWrite, Whose,
 };
 pub use crate::netlink::Netlink;
 pub use crate::netns::{NamedNetns, Netns, NetnsId};

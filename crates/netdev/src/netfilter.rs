@@ -30,7 +30,7 @@ pub use guard::{Bound, Guard, LinkName, Packets};
 pub use limit::{Limit, Whose};
 use message::{Batch, Listed};
 pub use monitor::RulesetMonitor;
-pub use ports::{Gate, PortForward, PortProtocol, Ports};
+pub use ports::{Gate, PortAt, PortForward, PortProtocol, Ports};
 
 /// Name of the table that [`Netfilter::masquerade`] writes, of family `inet`.
 pub const TABLE: &str = "podnet";
@@ -89,8 +89,10 @@ impl fmt::Display for Cidr {
 pub struct Masquerade {
     /// Packets from these prefixes (address, bits) get an address of the node,
     pub from: Vec<(IpAddr, u8)>,
-    /// unless they go to one of these, or to a group.
+    /// unless they go to one of these, or to a group;
     pub inside: Vec<(IpAddr, u8)>,
+    /// packets to one of these ports get this address.
+    pub fixed: Vec<(PortAt, IpAddr)>,
 }
 
 /// All that a table says.
@@ -117,6 +119,8 @@ enum Rule {
     From(Cidr),
     /// To there: as it is.
     To(Cidr),
+    /// To there: with this address.
+    As(PortAt, IpAddr),
     /// With an address of the node.
     Out,
     /// To an address of the namespace itself: on to [`PORTS`], from this chain.
@@ -139,11 +143,11 @@ impl Rule {
     const fn chain(&self) -> &'static str {
         match self {
             Self::From(_) | Self::FromOwn(..) => POSTROUTING,
-            Self::To(_) | Self::Out => LEAVING,
+            Self::To(_) | Self::As(..) | Self::Out => LEAVING,
             Self::ToOwn(chain) => chain,
             Self::ToPorts(_) => PREROUTING,
             Self::NotLoopback(_) | Self::Forward(_) => PORTS,
-            Self::Limit(_) => chain_of(Limit::BOUND),
+            Self::Limit(limit) => chain_of(limit.bound),
             Self::Guard(guard) => chain_of(guard.bound),
         }
     }
@@ -181,6 +185,7 @@ impl fmt::Display for Rule {
         match self {
             Self::From(prefix) => write!(f, "pods {prefix}"),
             Self::To(prefix) | Self::NotLoopback(prefix) => write!(f, "not to {prefix}"),
+            Self::As(port, source) => write!(f, "to {port} from {source}"),
             Self::Out => f.write_str("with an address of the node"),
             Self::ToOwn(_) => f.write_str("to addresses of the node"),
             Self::ToPorts(link) => write!(f, "in by {link}"),
@@ -196,7 +201,10 @@ impl Masquerade {
     fn rules(&self) -> Vec<Rule> {
         let inside = self.inside.iter().map(|(ip, length)| Cidr(*ip, *length));
         let from = self.from.iter().map(|(ip, length)| Cidr(*ip, *length));
-        let leaving = inside.chain(GROUPS).map(Rule::To).chain([Rule::Out]);
+        let fixed = self.fixed.iter();
+        let fixed = fixed.map(|(port, source)| Rule::As(*port, *source));
+        let inside = inside.chain(GROUPS).map(Rule::To);
+        let leaving = fixed.chain(inside).chain([Rule::Out]);
         leaving.chain(from.map(Rule::From)).collect()
     }
 }

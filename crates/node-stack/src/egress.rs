@@ -20,11 +20,12 @@ use book::record::NetworkFacts;
 use datapath::DatapathError;
 use host::{Host, HostError};
 use locks::{Guard, Rank, Ranked};
-use netdev::{Connection, Family, Netfilter, TableWrite};
+use netdev::{Connection, Family, Netfilter, PortAt, TableWrite};
 use tables::Reconciler;
 use tables::surroundings::WayOut;
 use telemetry::chain;
 use telemetry::failpoint::reached;
+use tokio::sync::watch as watch_channel;
 use world::Current;
 
 use crate::routing::{NodeRouting, forward};
@@ -53,7 +54,7 @@ use watch::Watches;
 pub enum EgressError {
     /// The kernel refused a step.
     #[error(
-        "network {network} has egress Masquerade and its way out cannot be made on this node: {source}"
+        "network {network} has egress Masquerade or clusterServices, and its way out cannot be made on this node: {source}"
     )]
     Refused {
         /// Number of the network.
@@ -63,7 +64,7 @@ pub enum EgressError {
     },
     /// There are no transit addresses left.
     #[error(
-        "network {network} has egress Masquerade and this node has {max} networks with it already: attach the pod on another node"
+        "network {network} has egress Masquerade or clusterServices, and this node has {max} networks with these already: attach the pod on another node"
     )]
     Full {
         /// Number of the network.
@@ -97,7 +98,12 @@ pub struct GatewayOptions {
     pub inside: Vec<Prefix>,
     /// Limits of tracked connections.
     pub connections: Connections,
+    /// A cluster says which Services its network has.
+    pub clustered: bool,
 }
+
+/// Ports of Services of the cluster's network, by namespace and name.
+pub type ClusterServices = BTreeMap<(String, String), BTreeSet<PortAt>>;
 
 /// A way out that is open.
 #[derive(Debug)]
@@ -132,6 +138,8 @@ pub struct Egress {
     written: AtomicBool,
     /// The tables in the gateways' own namespaces.
     watches: Watches,
+    /// Ports of Services of the cluster's network, by namespace and name; `None` while they are not known.
+    services: watch_channel::Sender<Option<Arc<ClusterServices>>>,
     /// One at a time makes changes.
     turn: tokio::sync::Mutex<()>,
 }
@@ -160,11 +168,63 @@ impl Egress {
             inside: options.inside,
             connections: Arc::new(options.connections),
             watches: Watches::default(),
+            services: watch_channel::Sender::new((!options.clustered).then(Arc::default)),
             open: Ranked::new(Rank::Feature, BTreeMap::new()),
             ports: Mutex::default(),
             written: AtomicBool::new(false),
             turn: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Replaces the Services of the cluster's network, as far as networks name some.
+    pub fn set_services(&self, services: ClusterServices) {
+        let services = Some(Arc::new(services));
+        self.services
+            .send_if_modified(|known| std::mem::replace(known, services.clone()) != services);
+    }
+
+    /// Tells of changes of these Services, the first one at once.
+    pub fn services(&self) -> watch_channel::Receiver<Option<Arc<ClusterServices>>> {
+        let mut services = self.services.subscribe();
+        services.mark_changed();
+        services
+    }
+
+    /// Tells of changes of networks, which name Services.
+    pub fn networks(&self) -> watch_channel::Receiver<u64> {
+        self.world.changes()
+    }
+
+    /// Makes ways out that are open as their networks and Services are now.
+    ///
+    /// # Errors
+    /// The last that failed; all others are looked after.
+    pub async fn follow(&self) -> Result<(), EgressError> {
+        let mut failed = None;
+        let open: Vec<u32> = self.opened().keys().copied().collect();
+        for network in open {
+            let _turn = self.turn.lock().await;
+            let plan = self.plan(network);
+            if let Some(plan) = plan.filter(|plan| !self.is_open(plan)) {
+                failed = self.make_way_out(plan).await.err().or(failed);
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Returns ports of Services of the cluster's network that pods of a network reach.
+    ///
+    /// `None` while they are not known.
+    fn services_of(&self, network: &str) -> Option<BTreeSet<PortAt>> {
+        let world = self.world.get();
+        // Of a network that cannot be read they stay as they were.
+        let named = &world.resolved.definition(network)?.cluster_services;
+        if named.is_empty() {
+            return Some(BTreeSet::new());
+        }
+        let known = self.services.borrow().clone()?;
+        let ports = named.iter().filter_map(|name| known.get(name));
+        Some(ports.flatten().copied().collect())
     }
 
     fn opened(&self) -> Guard<'_, BTreeMap<u32, Opened>> {
@@ -200,7 +260,7 @@ impl Egress {
     /// # Errors
     /// When the kernel refuses; nothing of a way that was not there is left then.
     pub async fn open(&self, facts: &NetworkFacts) -> Result<(), EgressError> {
-        if !facts.egress {
+        if !facts.has_gateway() {
             return Ok(());
         }
         let Some(plan) = self.plan(facts.id) else {
@@ -217,7 +277,7 @@ impl Egress {
     ///
     /// The audit removes the rest after a failure.
     pub async fn close(&self, facts: &NetworkFacts) {
-        if !facts.egress {
+        if !facts.has_gateway() {
             return;
         }
         let _turn = self.turn.lock().await;
@@ -251,20 +311,20 @@ impl Egress {
     fn planned(&self, ledger: &Ledger) -> BTreeMap<u32, GatewayPlan> {
         let mut plans: BTreeMap<u32, GatewayPlan> = BTreeMap::new();
         for facts in ledger.networks() {
-            if facts.egress {
+            if facts.has_gateway() {
                 let plan = plans.entry(facts.id);
-                plan.or_insert_with(|| self.bare_plan(facts.id))
-                    .serve(facts);
+                plan.or_insert_with(|| self.bare_plan(facts)).serve(facts);
             }
         }
         plans
     }
 
     /// Plan of a network that serves nobody yet.
-    fn bare_plan(&self, network: u32) -> GatewayPlan {
+    fn bare_plan(&self, facts: &NetworkFacts) -> GatewayPlan {
         GatewayPlan {
             connections: self.connections.of_pod(),
-            ..GatewayPlan::of(network)
+            services: self.services_of(&facts.name),
+            ..GatewayPlan::of(facts.id)
         }
     }
 
@@ -384,9 +444,8 @@ impl Ways for Egress {
     fn plan(&self, network: u32) -> Option<GatewayPlan> {
         let ledger = self.book.ledger();
         let facts = ledger.networks().filter(|it| it.id == network);
-        let mut facts = facts.filter(|it| it.egress).peekable();
-        facts.peek()?;
-        let mut plan = self.bare_plan(network);
+        let mut facts = facts.filter(|it| it.has_gateway()).peekable();
+        let mut plan = self.bare_plan(facts.peek()?);
         facts.for_each(|facts| plan.serve(facts));
         Some(plan)
     }

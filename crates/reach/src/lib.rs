@@ -21,7 +21,7 @@ use book::{Book, BookError};
 use host::{Host, HostError};
 use metrics::Metrics;
 use netdev::LinkEvent;
-use node_stack::egress::{self, Egress, GatewayOptions, Tracked};
+use node_stack::egress::{self, ClusterServices, Egress, GatewayOptions, Tracked};
 use node_stack::routing::{NodeRouting, Nodes};
 use tables::Reconciler;
 use tables::remotes::Remotes;
@@ -272,7 +272,7 @@ impl Reach {
     /// When the kernel does not tell.
     pub async fn faults(&self, record: &Attachment) -> Result<Vec<String>, HostError> {
         let mut faults = self.routing.faults(record).await?;
-        if record.network.egress && self.egress.way_out(record.network.id).is_none() {
+        if record.network.has_gateway() && self.egress.way_out(record.network.id).is_none() {
             faults.push("the way out of its network is gone".to_owned());
         }
         Ok(faults)
@@ -287,7 +287,7 @@ impl Reach {
     pub fn suspects(&self, records: &[Attachment]) -> Result<BTreeSet<usize>, HostError> {
         let mut suspects = self.routing.suspects(records)?;
         let closed = records.iter().enumerate().filter(|(_, record)| {
-            record.network.egress && self.egress.way_out(record.network.id).is_none()
+            record.network.has_gateway() && self.egress.way_out(record.network.id).is_none()
         });
         suspects.extend(closed.map(|(place, _)| place));
         Ok(suspects)
@@ -369,6 +369,11 @@ impl Reach {
     /// Set the nodes of the cluster, and where its pods and Services are.
     pub fn set_nodes(&self, nodes: Nodes) {
         self.routing.set_nodes(nodes);
+    }
+
+    /// Set the ports of Services of the cluster's network that networks name.
+    pub fn set_cluster_services(&self, services: ClusterServices) {
+        self.egress.set_services(services);
     }
 
     /// True for an interface of the node that has the program of uplinks.

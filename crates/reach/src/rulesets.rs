@@ -66,6 +66,8 @@ enum Cause {
     Gateways,
     /// Routes, links, or facts about the cluster have changed; tables may have to.
     Node,
+    /// Networks have changed, or Services of the cluster's network that some reach.
+    Services,
 }
 
 /// The care for the tables.
@@ -114,6 +116,7 @@ impl Rulesets {
         };
         let mut ways = self.host.netlink.watch_ways()?;
         let mut cluster = self.routing.changes();
+        let (mut services, mut networks) = (self.egress.services(), self.egress.networks());
         let mut pace = Pace::new();
         loop {
             let cause = tokio::select! {
@@ -122,9 +125,12 @@ impl Rulesets {
                 changed = next_way(&mut ways) => changed.map(|()| Cause::Node)?,
                 // The sender lives as long as the node.
                 _ = cluster.changed() => Cause::Node,
+                _ = services.changed() => Cause::Services,
+                _ = networks.changed() => Cause::Services,
             };
             let restored = match cause {
                 Cause::Gateways => self.restore_gateways().await,
+                Cause::Services => self.follow_services().await,
                 // What changed a route may come with the flush, and be heard first.
                 Cause::Node => self.restore_tables(TableWrite::Made).await,
                 Cause::Changed => self.restore_tables(TableWrite::Replaced).await,
@@ -214,6 +220,17 @@ impl Rulesets {
             }
         }
         outcome.as_ref().is_ok_and(is_theirs)
+    }
+
+    /// Has gateways lead to the Services of the cluster's network as they are now; never a repair.
+    async fn follow_services(&self) -> bool {
+        if let Err(error) = self.egress.follow().await {
+            tracing::error!(
+                error = chain(&error),
+                "some pods do not reach Services of the cluster that their network names; the audit tries again"
+            );
+        }
+        false
     }
 
     /// The same in the namespaces of gateways where something was changed.

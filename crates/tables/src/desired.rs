@@ -40,7 +40,10 @@ pub(super) fn own<'a>(
     let (mut facts, mut leaves) = (None, None);
     for attachment in attachments {
         facts = Some(&attachment.network);
-        leaves = leaves.or(attachment.network.egress.then_some(&attachment.network));
+        leaves = leaves.or(attachment
+            .network
+            .has_gateway()
+            .then_some(&attachment.network));
         // The fast way into a pod goes past the queues of its link, past its XDP program, and is not
         // there for a port that is a socket only.
         let has_queue = attachment.queued || attachment.limits.ingress.is_some();
@@ -314,7 +317,7 @@ pub fn port_of(attachment: &Attachment) -> Port {
     if attachment.network.by_node {
         port.flags |= PORT_NODE;
     }
-    if attachment.network.egress || attachment.network.leaves_by_uplink {
+    if attachment.network.has_gateway() || attachment.network.leaves_by_uplink {
         port.flags |= PORT_EGRESS;
     }
     if !attachment.network.transport.is_local() && !attachment.network.routed {

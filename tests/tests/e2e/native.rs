@@ -6,9 +6,8 @@ use serde_json::{Value, json};
 
 use super::commands::{in_pod, on_node};
 use super::corner::{Corner, is_native, pod_fields};
-use super::objects::{Kind, Objects, POD, condition, until};
+use super::objects::{Kind, Objects, POD, SERVICE, condition, until};
 
-const SERVICE: Kind = ("v1", "Service", "services");
 const NODE: Kind = ("v1", "Node", "nodes");
 /// Of the pods, and by way of the node.
 const PORTS: [u16; 2] = [8080, 18080];

@@ -53,6 +53,7 @@ pub(crate) const PARAMETERS: Kind = (
     "podnetworkparameters",
 );
 pub(crate) const POD: Kind = ("v1", "Pod", "pods");
+pub(crate) const SERVICE: Kind = ("v1", "Service", "services");
 
 /// A client of an administrator.
 pub(crate) struct Objects {

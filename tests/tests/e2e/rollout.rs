@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 
 use super::commands::{SYSTEM, in_pod, kubectl, on_node};
 use super::corner::{Corner, KEP, pod_fields};
-use super::objects::{Kind, NODE, POD, until};
+use super::objects::{Kind, NODE, POD, SERVICE, until};
 use super::removal::agent_of;
 
-const SERVICE: Kind = ("v1", "Service", "services");
 const ENDPOINT_SLICE: Kind = ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices");
 
 /// Pods of the Service, on both nodes in turn.

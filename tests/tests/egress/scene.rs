@@ -93,7 +93,12 @@ pub(crate) fn assert_closed(node: &Node) {
 /// The table of ports of a node that has none any more.
 fn no_ports() -> Ruleset {
     let links = LinkName::Starts("podnet-e".to_owned());
-    let transit = [("169.254.64.0", 18), ("fd70:6f64:6e65:7400::", 64)];
+    let transit = [
+        ("169.254.64.0", 18),
+        ("fd70:6f64:6e65:7400::", 64),
+        ("169.254.128.0", 19),
+        ("fd70:6f64:6e65:7401::", 64),
+    ];
     let stops = transit.map(|(address, bits)| Packets::To((ip(address), bits)));
     let stops = stops.map(|packets| Guard::stop(Bound::Leaving, &[packets]));
     let pass = Guard::pass(Bound::Leaving, &[Packets::OutBy(links)]);

@@ -86,6 +86,7 @@ pub(super) fn merge(
         exclude,
         routes,
         service_cidrs,
+        cluster_services,
         egress,
         mtu,
         interface,
@@ -108,6 +109,10 @@ pub(super) fn merge(
         (
             "spec.serviceCIDRs",
             fill_list(&mut into.service_cidrs, service_cidrs),
+        ),
+        (
+            "spec.clusterServices",
+            fill_list(&mut into.cluster_services, cluster_services),
         ),
         ("spec.egress", into.egress == *egress),
         ("spec.mtu", fill(&mut into.mtu, mtu)),

@@ -68,6 +68,9 @@ pub struct Network {
     /// Prefixes of the addresses of its Services, disjoint and outside of the subnets.
     #[serde(rename = "serviceCIDRs", skip_serializing_if = "Vec::is_empty")]
     pub service_cidrs: Vec<IpNet>,
+    /// Services of the cluster's network that pods reach: namespace and name, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cluster_services: Vec<(String, String)>,
     /// How pods reach the outside; only in mode L3 with routing Isolated.
     pub egress: Egress,
     /// Largest IP packet, bytes; at least 1280 when a subnet is IPv6.
@@ -204,6 +207,9 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
             &subnets,
         );
     }
+    let is_isolated = spec.mode == Mode::L3 && spec.routing == Routing::Isolated;
+    let has_way = is_isolated && spec.egress != Egress::Uplink && !spec.service_cidrs.is_empty();
+    let of_cluster = services::of_cluster(&mut faults, &spec.cluster_services, has_way);
     let mtu = mtu(&mut faults, spec.mtu, &subnets, transport);
     let id = spec.network_id.and_then(|found| {
         let id = u32::try_from(found).ok().and_then(NetworkId::new);
@@ -231,6 +237,7 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         subnets,
         routes: pushed,
         service_cidrs: services,
+        cluster_services: of_cluster,
         egress: spec.egress,
         mtu,
         id,

@@ -146,6 +146,17 @@ pub enum FieldProblem {
         "the field is for networks with subnets and routing Isolated; write these, or remove this field"
     )]
     ServicesNeedIsolation,
+    /// Services of the cluster's network for a network without a way there.
+    #[error(
+        "the field is for mode L3 and routing Isolated with serviceCIDRs, and egress None or Masquerade; write these, or remove this field"
+    )]
+    ClusterServicesNeedGateway,
+    /// No namespace and name of a Service.
+    #[error("{found} is no namespace and name of a Service; write them as kube-system/kube-dns")]
+    ServiceName {
+        /// The beginning of what is written.
+        found: String,
+    },
     /// Services of a segment beyond podnet.
     #[error(
         "an L2 network with an uplink has no Services; write mode L3 or transport VXLAN, or remove this field"

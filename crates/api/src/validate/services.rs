@@ -1,10 +1,12 @@
-//! Validates `spec.serviceCIDRs` of `PodNetworkParameters`.
+//! Validates `spec.serviceCIDRs` and `spec.clusterServices`.
 
 use ipnet::IpNet;
 
 use super::network::unicast_prefix;
 use super::{Faults, FieldProblem, Subnet, parse_prefix};
-use crate::parameters::{Routing, SERVICE_CIDRS_MAX};
+use crate::listed::{PROBLEM_BYTES, Shortened};
+use crate::meta::check_label;
+use crate::parameters::{CLUSTER_SERVICES_MAX, Routing, SERVICE_CIDRS_MAX};
 
 /// Checks the prefixes of the Services' addresses of a network with these subnets.
 ///
@@ -52,6 +54,41 @@ pub(super) fn prefixes(
             faults.push(path, FieldProblem::ServicesWithoutFamily { prefix });
         }
     }
+    good
+}
+
+/// Checks the names of Services of the cluster's network, for a network with a way there or without.
+pub(super) fn of_cluster(
+    faults: &mut Faults,
+    written: &[String],
+    has_way: bool,
+) -> Vec<(String, String)> {
+    const PATH: &str = "spec.clusterServices";
+    let max = CLUSTER_SERVICES_MAX as usize;
+    if written.is_empty() {
+        return Vec::new();
+    }
+    if written.len() > max {
+        let found = written.len();
+        faults.push(PATH, FieldProblem::Count { min: 0, max, found });
+        return Vec::new();
+    }
+    if !has_way {
+        faults.push(PATH, FieldProblem::ClusterServicesNeedGateway);
+        return Vec::new();
+    }
+    let mut good = Vec::new();
+    for (index, text) in written.iter().enumerate() {
+        let parts = text.split_once('/').filter(|(namespace, name)| {
+            check_label(namespace).is_ok() && check_label(name).is_ok()
+        });
+        let found = || Shortened(text, PROBLEM_BYTES).to_string();
+        let read = parts.ok_or_else(|| FieldProblem::ServiceName { found: found() });
+        let read = faults.take(format!("{PATH}[{index}]"), read);
+        good.extend(read.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())));
+    }
+    good.sort();
+    good.dedup();
     good
 }
 

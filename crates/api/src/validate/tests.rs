@@ -20,6 +20,7 @@ fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
         exclude: Vec::new(),
         routes: Vec::new(),
         service_cidrs: Vec::new(),
+        cluster_services: Vec::new(),
         egress: Egress::None,
         mtu: None,
         interface: None,

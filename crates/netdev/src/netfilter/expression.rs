@@ -2,13 +2,15 @@
 
 use std::net::IpAddr;
 
+use self::port::{is_port, is_to_port, with_ports};
 use super::Cidr;
 use super::guard::{Guard, LinkName, Packets};
 use super::limit::{Limit, Whose};
-use super::ports::PortForward;
+use super::ports::{PortAt, PortForward};
 use crate::wire::{self, attribute, nested};
 
 mod mark;
+mod port;
 
 // linux/netfilter.h
 const NFPROTO_IPV4: u8 = 2;
@@ -149,6 +151,7 @@ pub(super) fn of_guard(guard: &Guard) -> Vec<u8> {
             Packets::Asking => is_direction(ORIGINAL),
             Packets::Answering => is_direction(REPLY),
             Packets::Marked(mark) => mark::is(*mark),
+            Packets::ToPort(port) => is_to_port(port),
             Packets::To((ip, length)) => is_in(Cidr(*ip, *length), false),
             Packets::From((ip, length)) => is_in(Cidr(*ip, *length), true),
             Packets::NotFrom((ip, length)) => compare_prefix(Cidr(*ip, *length), true, NFT_CMP_NEQ),
@@ -279,6 +282,11 @@ fn mask(length: u8, bytes: usize) -> Vec<u8> {
     all.into_iter().take(bytes).collect()
 }
 
+/// Translates the source of packets to this port.
+pub(super) fn of_source(port: &PortAt, source: IpAddr) -> Vec<u8> {
+    [is_to_port(port), translate(NFT_NAT_SNAT, source, None)].concat()
+}
+
 /// Translates the source to an address of the node.
 pub(super) fn masquerade() -> Vec<u8> {
     expression("masq", &number(NFTA_MASQ_FLAGS, RANDOM_FULLY))
@@ -403,36 +411,6 @@ pub(super) fn counted(expressions: &[u8]) -> Option<u64> {
             wire::attributes(data).find(|(kind, _)| *kind == NFTA_COUNTER_PACKETS)?;
         Some(u64::from_be_bytes(packets.try_into().ok()?))
     })
-}
-
-/// Matches packets of a protocol to this port.
-///
-/// A fragment that is not the first does not match: it has no ports.
-fn is_port(protocol: u8, port: u16) -> Vec<u8> {
-    [
-        expression("meta", &meta(NFT_META_L4PROTO)),
-        expression("cmp", &equals(&[protocol])),
-        destination_port(),
-        expression("cmp", &equals(&port.to_be_bytes())),
-    ]
-    .concat()
-}
-
-/// Goes on when there is a transport header as far as its ports.
-fn with_ports() -> Vec<u8> {
-    let cut = bitwise(&[0; 2]);
-    [destination_port(), cut, expression("cmp", &equals(&[0; 2]))].concat()
-}
-
-/// Loads the bytes where UDP and TCP have the destination port.
-fn destination_port() -> Vec<u8> {
-    let load = [
-        number(NFTA_PAYLOAD_DREG, NFT_REG_1),
-        number(NFTA_PAYLOAD_BASE, NFT_PAYLOAD_TRANSPORT_HEADER),
-        number(NFTA_PAYLOAD_OFFSET, 2),
-        number(NFTA_PAYLOAD_LEN, 2),
-    ];
-    expression("payload", &load.concat())
 }
 
 /// Matches the first fragment of an IPv6 packet.

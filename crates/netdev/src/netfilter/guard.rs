@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::Cidr;
+use super::ports::PortAt;
 
 /// A link, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub enum Packets {
     Answering,
     /// of connections with this mark, and errors about these,
     Marked(u32),
+    /// to this port of this address; of fragments the first one, as others have no port,
+    ToPort(PortAt),
     /// to this prefix (address, bits),
     To((IpAddr, u8)),
     /// from this prefix (address, bits),
@@ -74,6 +77,7 @@ impl fmt::Display for Packets {
             Self::Asking => f.write_str("asking"),
             Self::Answering => f.write_str("answering"),
             Self::Marked(mark) => write!(f, "marked {mark:08x}"),
+            Self::ToPort(port) => write!(f, "to {port}"),
             Self::To(prefix) => write!(f, "to {}", cidr(prefix)),
             Self::From(prefix) => write!(f, "from {}", cidr(prefix)),
             Self::NotFrom(prefix) => write!(f, "not from {}", cidr(prefix)),

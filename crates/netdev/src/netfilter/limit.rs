@@ -40,6 +40,8 @@ pub struct Limit {
     pub whose: Whose,
     /// How many there may be.
     pub connections: u32,
+    /// Destination of the packets: the namespace itself, or others.
+    pub bound: Bound,
 }
 
 impl Limit {
@@ -63,9 +65,6 @@ impl Limit {
         };
         (lists, self.connections / lists)
     }
-
-    /// Destination of the packets that the rule is for.
-    pub(super) const BOUND: Bound = Bound::Elsewhere;
 }
 
 /// The comment of the rule.
@@ -104,6 +103,7 @@ mod tests {
                 link: LinkName::Is("pods".to_owned()),
                 whose: Whose::Source { v4: true },
                 connections,
+                bound: Bound::Elsewhere,
             };
             let (lists, each) = limit.lists();
             assert!(lists > 0 && each > 0 && each < 2 * LIST, "{connections}");

@@ -185,6 +185,7 @@ impl Batch {
             Rule::To(prefix) | Rule::NotLoopback(prefix) => {
                 [expression::is_in(*prefix, false), verdict(NFT_RETURN, None)].concat()
             }
+            Rule::As(port, source) => expression::of_source(port, *source),
             Rule::Out => masquerade(),
             Rule::ToOwn(_) => [expression::to_own(), verdict(NFT_GOTO, Some(PORTS))].concat(),
             Rule::ToPorts(link) => {

@@ -24,6 +24,24 @@ impl fmt::Display for PortProtocol {
     }
 }
 
+/// A port of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortAt {
+    /// The address.
+    pub ip: IpAddr,
+    /// Protocol of the port.
+    pub protocol: PortProtocol,
+    /// The port.
+    pub port: u16,
+}
+
+impl fmt::Display for PortAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = std::net::SocketAddr::new(self.ip, self.port);
+        write!(f, "{} {at}", self.protocol)
+    }
+}
+
 /// A port that leads to another address of the same family.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PortForward {

@@ -1,7 +1,8 @@
 //! The table of nf_tables, as the kernel has it.
 
 use netdev::{
-    Bound, Error, Guard, LinkName, Masquerade, Netfilter, Netns, Packets, Ruleset, TableWrite,
+    Bound, Error, Guard, LinkName, Masquerade, Netfilter, Netns, Packets, PortAt, PortProtocol,
+    Ruleset, TableWrite,
 };
 use rustix::io::Errno;
 
@@ -18,6 +19,7 @@ fn wanted() -> Masquerade {
     Masquerade {
         from: vec![(ip("10.244.1.0"), 24), (ip("fd00:244:1::"), 64)],
         inside: vec![(ip("10.244.0.0"), 16), (ip("fd00:244::"), 48)],
+        fixed: Vec::new(),
     }
 }
 
@@ -116,9 +118,23 @@ fn a_table_with_guards_is_as_it_was_written_beside_another_one() {
     let ours = LinkName::Starts("podnet-e".to_owned());
     let from = Packets::InBy(ours.clone());
     let by = Packets::OutBy(LinkName::Is("uplink".to_owned()));
+    let service = |at: &str, protocol| PortAt {
+        ip: ip(at),
+        protocol,
+        port: 53,
+    };
     let rules = Ruleset {
         table: "podnet-egress",
-        masquerade: Some(wanted()),
+        masquerade: Some(Masquerade {
+            fixed: vec![
+                (
+                    service("10.96.0.10", PortProtocol::Udp),
+                    ip("169.254.128.1"),
+                ),
+                (service("fd96::a", PortProtocol::Tcp), ip("fd70::1")),
+            ],
+            ..wanted()
+        }),
         ports: None,
         early: false,
         limits: Vec::new(),
@@ -129,6 +145,10 @@ fn a_table_with_guards_is_as_it_was_written_beside_another_one() {
             ),
             Guard::stop(Bound::Elsewhere, &[from.clone(), Packets::ToTranslated]),
             Guard::stop(Bound::Elsewhere, &[Packets::Untracked]),
+            Guard::pass(
+                Bound::Elsewhere,
+                &[Packets::ToPort(service("10.96.0.10", PortProtocol::Tcp))],
+            ),
             Guard::stop(
                 Bound::Elsewhere,
                 &[from.clone(), Packets::To((ip("fd00::"), 8))],

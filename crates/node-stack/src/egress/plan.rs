@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use agent_common::addr::MacAddr;
 use api::Prefix;
 use book::record::NetworkFacts;
-use netdev::{Bound, Guard, Limit, LinkName, Masquerade, Packets, Ruleset, Whose};
+use netdev::{Bound, Guard, Limit, LinkName, Masquerade, Packets, PortAt, Ruleset, Whose};
 
 /// Prefix of the names of gateways' ports; the number of the network follows.
 ///
@@ -42,6 +42,18 @@ const TRANSIT_V6: (Ipv6Addr, u8) = (
     Ipv6Addr::new(0xfd70, 0x6f64, 0x6e65, 0x7400, 0, 0, 0, 0),
     64,
 );
+/// Further transit addresses of gateways, one of each family a place.
+///
+/// Clouds have services for nodes at other link-local addresses, which must not be among these: metadata at 169.254.169.254 and
+/// 169.254.170.2, for example.
+///
+/// A gateway gives them to packets to Services of the cluster's network, if its network reaches these. By them the node
+/// knows what may go to a Service.
+const TO_SERVICES_V4: (Ipv4Addr, u8) = (Ipv4Addr::new(169, 254, 128, 0), 19);
+const TO_SERVICES_V6: (Ipv6Addr, u8) = (
+    Ipv6Addr::new(0xfd70, 0x6f64, 0x6e65, 0x7401, 0, 0, 0, 0),
+    64,
+);
 /// How many places there are.
 pub(super) const PLACES: u16 = 1 << 13;
 
@@ -68,6 +80,12 @@ pub struct GatewayPlan {
     ///
     /// The gateway sends ICMP errors from these when a packet has had too many hops.
     pub(super) own: Vec<IpAddr>,
+    /// Pods leave for everything that is outside; one that may not closes it for all.
+    pub(super) is_open: bool,
+    /// Prefixes of addresses of Services, where pods reach some of the cluster's.
+    pub(super) service_cidrs: BTreeSet<Prefix>,
+    /// Ports of Services of the cluster's network that pods reach; `None` while they are not known.
+    pub(super) services: Option<BTreeSet<PortAt>>,
 }
 
 /// An address of each family.
@@ -86,12 +104,19 @@ impl GatewayPlan {
             subnets: Vec::new(),
             connections: None,
             own: Vec::new(),
+            is_open: true,
+            service_cidrs: BTreeSet::new(),
+            services: None,
         }
     }
 
     /// Adds an attachment to the plan; its network may differ from earlier ones.
     pub fn serve(&mut self, facts: &NetworkFacts) {
         self.mtu = self.mtu.max(facts.mtu);
+        self.is_open &= facts.egress;
+        if facts.to_services {
+            self.service_cidrs.extend(&facts.service_cidrs);
+        }
         for subnet in &facts.subnets {
             if self.subnets.contains(&subnet.prefix) {
                 continue;
@@ -129,17 +154,47 @@ impl GatewayPlan {
     /// A packet towards the node has the transit address as its source, and is dropped when it cannot
     /// be translated. A packet from the node passes only as part of a connection that a pod has begun, or
     /// that a mapped port leads to a pod.
-    /// The gateway itself accepts no packet.
-    pub(super) fn rules(&self) -> Ruleset {
+    /// The gateway itself accepts no packet. What pods send to Services of the cluster that their network reaches has an
+    /// address of its own; where the network reaches these only, everything else is dropped.
+    pub(super) fn rules(&self, place: u16) -> Ruleset {
         let subnets = self.subnets.iter();
         let subnets: Vec<_> = subnets.map(|it| (it.addr(), it.prefix_len())).collect();
         let from_node = Packets::InBy(LinkName::Is(UPLINK.to_owned()));
+        let from_pods = Packets::InBy(LinkName::Is(PODS.to_owned()));
+        let source = to_services(place);
+        let services = self.services.iter().flatten();
+        let services = services.filter(|it| self.has(it.ip.is_ipv4()));
+        let mut guards = vec![
+            Guard::pass(
+                Bound::Elsewhere,
+                &[from_node.clone(), Packets::ToTranslated],
+            ),
+            Guard::stop(Bound::Elsewhere, &[from_node, Packets::OfNoConnection]),
+            Guard::stop(Bound::Elsewhere, &[Packets::Untracked]),
+        ];
+        guards.extend(services.clone().map(|port| {
+            let to_service = [from_pods.clone(), Packets::ToPort(*port)];
+            Guard::pass(Bound::Elsewhere, &to_service)
+        }));
+        // What was a Service of these is none for connections that go on, either.
+        let cidrs = self.service_cidrs.iter();
+        guards.extend(cidrs.map(|it| {
+            let to_other = Packets::To((it.addr(), it.prefix_len()));
+            Guard::stop(Bound::Elsewhere, &[from_pods.clone(), to_other])
+        }));
+        if !self.is_open {
+            guards.push(Guard::stop(Bound::Elsewhere, &[from_pods]));
+        }
+        guards.push(Guard::stop(Bound::Here, &[]));
         Ruleset {
             table: INSIDE,
             ports: None,
             masquerade: Some(Masquerade {
                 from: subnets.clone(),
                 inside: subnets,
+                fixed: services
+                    .map(|port| (*port, source.of(port.ip.is_ipv4())))
+                    .collect(),
             }),
             early: false,
             limits: self.connections.map_or_else(Vec::new, |connections| {
@@ -148,18 +203,11 @@ impl GatewayPlan {
                     link: LinkName::Is(PODS.to_owned()),
                     whose: Whose::Source { v4 },
                     connections,
+                    bound: Bound::Elsewhere,
                 };
                 families.map(limit).collect()
             }),
-            guards: vec![
-                Guard::pass(
-                    Bound::Elsewhere,
-                    &[from_node.clone(), Packets::ToTranslated],
-                ),
-                Guard::stop(Bound::Elsewhere, &[from_node, Packets::OfNoConnection]),
-                Guard::stop(Bound::Elsewhere, &[Packets::Untracked]),
-                Guard::stop(Bound::Here, &[]),
-            ],
+            guards,
         }
     }
 }
@@ -177,14 +225,32 @@ pub(super) fn fence(
     let ours = LinkName::Starts(LINK_PREFIX.to_owned());
     let from = Packets::InBy(ours.clone());
     let transit = transit_prefixes();
+    let [services_v4, services_v6] = services_prefixes();
     // An answer of a gateway comes from its link: connection tracking would take one from elsewhere for it.
     let forged = |it| [Packets::From(it), Packets::NotInBy(ours.clone())];
     let stop = |what: Packets| Guard::stop(Bound::Elsewhere, &[from.clone(), what]);
     // Answers of a mapped port are of such a connection, too.
     let to_service = [from.clone(), Packets::Asking, Packets::ToTranslated];
-    let mut guards: Vec<Guard> = transit.map(|it| stop(Packets::NotFrom(it))).to_vec();
+    let own = |of: [(IpAddr, u8); 2]| {
+        let strange = [
+            from.clone(),
+            Packets::NotFrom(of[0]),
+            Packets::NotFrom(of[1]),
+        ];
+        Guard::stop(Bound::Elsewhere, &strange)
+    };
+    let [v4, v6, ..] = transit;
+    let mut guards = vec![own([v4, services_v4]), own([v6, services_v6])];
     for bound in [Bound::Elsewhere, Bound::Here] {
         guards.extend(transit.map(|it| Guard::stop(bound, &forged(it))));
+    }
+    // The gateway has judged which Services; here it is one at all, wherever its endpoint is.
+    for bound in [Bound::Elsewhere, Bound::Here] {
+        for prefix in services_prefixes() {
+            let to_service = [from.clone(), Packets::From(prefix), Packets::ToTranslated];
+            guards.push(Guard::pass(bound, &to_service));
+            guards.push(Guard::stop(bound, &[from.clone(), Packets::From(prefix)]));
+        }
     }
     guards.push(Guard::stop(Bound::Elsewhere, &to_service));
     guards.extend(inside.iter().map(|prefix| stop(Packets::To(*prefix))));
@@ -213,6 +279,7 @@ pub(super) fn fence(
         masquerade: Some(Masquerade {
             from: transit.to_vec(),
             inside: transit.to_vec(),
+            fixed: Vec::new(),
         }),
         early: false,
         limits: connections.map_or_else(Vec::new, |connections| {
@@ -220,12 +287,20 @@ pub(super) fn fence(
                 link: LinkName::Starts(LINK_PREFIX.to_owned()),
                 whose: Whose::Link { v4 },
                 connections,
+                bound: Bound::Elsewhere,
             };
             let towards = |v4| Limit {
                 whose: Whose::Towards { v4 },
                 ..limit(v4)
             };
-            [limit(true), limit(false), towards(true), towards(false)].to_vec()
+            // An endpoint of a Service may be the node itself.
+            let here = |v4| Limit {
+                bound: Bound::Here,
+                ..limit(v4)
+            };
+            let both = [true, false].into_iter();
+            both.flat_map(|v4| [limit(v4), towards(v4), here(v4)])
+                .collect()
         }),
         guards,
     }
@@ -244,11 +319,22 @@ pub(super) fn to_no_gateway() -> Vec<Guard> {
     [vec![pass], stops.to_vec()].concat()
 }
 
-/// The transit prefixes of both families.
-fn transit_prefixes() -> [(IpAddr, u8); 2] {
+/// The transit prefixes of both families, and those of packets to Services.
+fn transit_prefixes() -> [(IpAddr, u8); 4] {
+    let [services_v4, services_v6] = services_prefixes();
     [
         (TRANSIT_V4.0.into(), TRANSIT_V4.1),
         (TRANSIT_V6.0.into(), TRANSIT_V6.1),
+        services_v4,
+        services_v6,
+    ]
+}
+
+/// Prefixes of both families of packets to Services.
+fn services_prefixes() -> [(IpAddr, u8); 2] {
+    [
+        (TO_SERVICES_V4.0.into(), TO_SERVICES_V4.1),
+        (TO_SERVICES_V6.0.into(), TO_SERVICES_V6.1),
     ]
 }
 
@@ -294,6 +380,22 @@ pub(super) fn of_node(place: u16) -> Both {
 /// The gateway's addresses at a place.
 pub(super) fn of_gateway(place: u16) -> Both {
     transit(place, 1)
+}
+
+/// Addresses of the gateway at a place for packets to Services of the cluster's network.
+pub(super) fn to_services(place: u16) -> Both {
+    let offset = u32::from(place);
+    Both {
+        v4: Ipv4Addr::from_bits(TO_SERVICES_V4.0.to_bits() | offset),
+        v6: Ipv6Addr::from_bits(TO_SERVICES_V6.0.to_bits() | u128::from(offset)),
+    }
+}
+
+impl Both {
+    /// The one of this family.
+    pub(super) fn of(self, v4: bool) -> IpAddr {
+        if v4 { self.v4.into() } else { self.v6.into() }
+    }
 }
 
 fn transit(place: u16, side: u32) -> Both {
@@ -390,12 +492,24 @@ mod tests {
         let rules = fence(&["eth0".to_owned()], &inside, None);
         let said: Vec<String> = rules.guards.iter().map(ToString::to_string).collect();
         let expected = [
-            "stop in by podnet-e* not from 169.254.64.0/18",
-            "stop in by podnet-e* not from fd70:6f64:6e65:7400::/64",
+            "stop in by podnet-e* not from 169.254.64.0/18 not from 169.254.128.0/19",
+            "stop in by podnet-e* not from fd70:6f64:6e65:7400::/64 not from fd70:6f64:6e65:7401::/64",
             "stop from 169.254.64.0/18 not in by podnet-e*",
             "stop from fd70:6f64:6e65:7400::/64 not in by podnet-e*",
+            "stop from 169.254.128.0/19 not in by podnet-e*",
+            "stop from fd70:6f64:6e65:7401::/64 not in by podnet-e*",
             "stop from 169.254.64.0/18 not in by podnet-e*",
             "stop from fd70:6f64:6e65:7400::/64 not in by podnet-e*",
+            "stop from 169.254.128.0/19 not in by podnet-e*",
+            "stop from fd70:6f64:6e65:7401::/64 not in by podnet-e*",
+            "pass in by podnet-e* from 169.254.128.0/19 to a translated address",
+            "stop in by podnet-e* from 169.254.128.0/19",
+            "pass in by podnet-e* from fd70:6f64:6e65:7401::/64 to a translated address",
+            "stop in by podnet-e* from fd70:6f64:6e65:7401::/64",
+            "pass in by podnet-e* from 169.254.128.0/19 to a translated address",
+            "stop in by podnet-e* from 169.254.128.0/19",
+            "pass in by podnet-e* from fd70:6f64:6e65:7401::/64 to a translated address",
+            "stop in by podnet-e* from fd70:6f64:6e65:7401::/64",
             "stop in by podnet-e* asking to a translated address",
             "stop in by podnet-e* to 10.244.0.0/16",
             "pass in by podnet-e* out by eth0",
@@ -410,6 +524,106 @@ mod tests {
         let none = fence(&[], &[], None);
         let passes = none.guards.iter().filter(|guard| guard.pass);
         let passes: Vec<String> = passes.map(ToString::to_string).collect();
-        assert_eq!(passes, ["pass in by podnet-e* answering"]);
+        let outside = passes
+            .iter()
+            .filter(|it| !it.ends_with("to a translated address"));
+        assert_eq!(
+            outside.collect::<Vec<_>>(),
+            ["pass in by podnet-e* answering"]
+        );
+    }
+
+    fn said(rules: &Ruleset) -> (Vec<String>, Vec<String>) {
+        let guards = rules.guards.iter().map(ToString::to_string);
+        let fixed = rules.masquerade.iter().flat_map(|it| &it.fixed);
+        let fixed = fixed.map(|(port, source)| format!("{port} from {source}"));
+        (guards.collect(), fixed.collect())
+    }
+
+    #[test]
+    fn a_gateway_to_services_alone_passes_nothing_else() {
+        let network = Network {
+            egress: Egress::None,
+            cluster_services: vec![("kube-system".to_owned(), "kube-dns".to_owned())],
+            service_cidrs: vec!["10.96.0.0/12".parse().unwrap()],
+            ..network(&[("10.0.0.0/24", "10.0.0.1")])
+        };
+        let facts = NetworkFacts::of(&network, 7);
+        assert!(facts.has_gateway() && facts.to_services && !facts.egress);
+        let port = |ip: &str| PortAt {
+            ip: ip.parse().unwrap(),
+            protocol: netdev::PortProtocol::Udp,
+            port: 53,
+        };
+        let mut plan = GatewayPlan::of(7);
+        plan.serve(&facts);
+        let unknown = said(&plan.rules(1));
+        plan.services = Some([port("10.96.0.10"), port("fd96::a")].into());
+        let expected = [
+            "pass in by uplink to a translated address",
+            "stop in by uplink of no connection",
+            "stop untracked",
+            "pass in by pods to UDP 10.96.0.10:53",
+            "stop in by pods to 10.96.0.0/12",
+            "stop in by pods",
+            "stop",
+        ];
+        // Of a family that pods do not have there is no way.
+        let fixed = vec!["UDP 10.96.0.10:53 from 169.254.128.1".to_owned()];
+        assert_eq!(
+            said(&plan.rules(1)),
+            (expected.map(str::to_owned).into(), fixed.clone())
+        );
+        assert_eq!(
+            unknown.0.len(),
+            expected.len() - 1,
+            "closed until they are known"
+        );
+        // With egress besides, all but Services is open, for networks whose pods all have it.
+        let open = Network {
+            egress: Egress::Masquerade,
+            ..network
+        };
+        let facts = NetworkFacts::of(&open, 7);
+        plan.serve(&facts);
+        assert_eq!(said(&plan.rules(1)).0.len(), expected.len());
+        let mut plan = GatewayPlan {
+            services: plan.services,
+            ..GatewayPlan::of(7)
+        };
+        plan.serve(&facts);
+        let (guards, open_fixed) = said(&plan.rules(1));
+        let without = expected.iter().filter(|it| **it != "stop in by pods");
+        assert_eq!(guards, without.copied().collect::<Vec<_>>());
+        assert_eq!(open_fixed, fixed);
+    }
+
+    #[test]
+    fn packets_to_services_have_addresses_that_no_link_between_has() {
+        let mut seen = BTreeSet::new();
+        for place in [0, 1, PLACES - 1] {
+            for both in [of_node(place), of_gateway(place), to_services(place)] {
+                assert!(seen.insert(both.v4) && both.v4.is_link_local());
+            }
+            let own = Prefix::new(TO_SERVICES_V4.0.into(), TO_SERVICES_V4.1).unwrap();
+            assert!(own.contains(&IpAddr::V4(to_services(place).v4)));
+        }
+        // Metadata, names and time of clouds, NodeLocal DNSCache.
+        for cloud in [
+            "169.254.169.254",
+            "169.254.169.253",
+            "169.254.169.123",
+            "169.254.170.2",
+            "169.254.170.23",
+            "169.254.20.10",
+        ] {
+            let cloud: IpAddr = cloud.parse().unwrap();
+            for (ip, length) in transit_prefixes() {
+                assert!(
+                    !Prefix::new(ip, length).unwrap().contains(&cloud),
+                    "{cloud} in {ip}/{length}"
+                );
+            }
+        }
     }
 }

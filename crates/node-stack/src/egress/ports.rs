@@ -482,6 +482,8 @@ mod tests {
                 "pass out by podnet-e*",
                 "stop to 169.254.64.0/18",
                 "stop to fd70:6f64:6e65:7400::/64",
+                "stop to 169.254.128.0/19",
+                "stop to fd70:6f64:6e65:7401::/64",
             ];
             assert_eq!(said, expected);
         }

@@ -113,9 +113,29 @@ impl Egress {
     async fn restore_gateway(&self, plan: plan::GatewayPlan) -> Result<TableWrite, HostError> {
         let path = self.directory.join(plan.file());
         let ports = ports::gateway_rules(&self.planned_ports(), plan.network);
+        let opened = {
+            let open = self.opened();
+            // One that the agent is about to write says something else by rights.
+            open.get(&plan.network)
+                .map(|it| (it.place, it.plan != plan))
+        };
+        let Some((place, is_update)) = opened else {
+            return Ok(TableWrite::Unneeded);
+        };
         let write = move |_: &mut netdev::Connection| -> Result<TableWrite, netdev::Error> {
             let netns = Netns::open(&path)?;
-            let guards = netns.run_in(|| netdev::Netfilter::open()?.ensure(&plan.rules()))??;
+            let guards = netns.run_in(|| {
+                let mut netfilter = netdev::Netfilter::open()?;
+                if plan.services.is_none() && netfilter.has(INSIDE)? {
+                    return Ok(TableWrite::Unneeded);
+                }
+                netfilter.ensure(&plan.rules(place))
+            })??;
+            let guards = if is_update {
+                TableWrite::Unneeded
+            } else {
+                guards
+            };
             Ok(guards.max(ports::write_gateway(&path, &ports)?))
         };
         Ok(self.host.netlink.with(write).await?)

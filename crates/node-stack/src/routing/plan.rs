@@ -128,6 +128,7 @@ impl RoutingPlan {
             masquerade: network.masquerade.then(|| Masquerade {
                 from: pairs(own),
                 inside: pairs(&subnets),
+                fixed: Vec::new(),
             }),
             ..Self::default()
         }

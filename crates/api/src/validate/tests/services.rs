@@ -82,3 +82,53 @@ fn prefixes_of_services_that_pods_could_not_reach_are_refused() {
     };
     assert!(refusal(&by_node).contains("spec.serviceCIDRs: "));
 }
+
+#[test]
+fn services_of_the_cluster_are_named_for_networks_that_have_a_way_there() {
+    let spec = |more: PodNetworkParametersSpec| PodNetworkParametersSpec {
+        cluster_services: ["kube-system/kube-dns", "default/kubernetes"]
+            .map(str::to_owned)
+            .into(),
+        ..more
+    };
+    let l3 = PodNetworkParametersSpec {
+        mode: Mode::L3,
+        ..with(&["10.1.0.0/16"], &["10.96.0.0/12"])
+    };
+    for egress in [Egress::None, Egress::Masquerade] {
+        let network = network(
+            "blue",
+            &spec(PodNetworkParametersSpec {
+                egress,
+                ..l3.clone()
+            }),
+        )
+        .unwrap();
+        let names: Vec<String> = network
+            .cluster_services
+            .iter()
+            .map(|(namespace, name)| format!("{namespace}/{name}"))
+            .collect();
+        assert_eq!(names, ["default/kubernetes", "kube-system/kube-dns"]);
+    }
+    let no_prefix = PodNetworkParametersSpec {
+        service_cidrs: Vec::new(),
+        ..l3.clone()
+    };
+    for without in [with(&["10.1.0.0/16"], &["10.96.0.0/12"]), no_prefix] {
+        let error = network("blue", &spec(without)).unwrap_err().to_string();
+        let expected =
+            "spec.clusterServices: the field is for mode L3 and routing Isolated with serviceCIDRs";
+        assert!(error.contains(expected), "{error}");
+    }
+    for wrong in ["kube-dns", "/kube-dns", "kube-system/", "a/b/c", "Kube/dns"] {
+        let spec = PodNetworkParametersSpec {
+            cluster_services: vec![wrong.to_owned()],
+            ..l3.clone()
+        };
+        let error = network("blue", &spec).unwrap_err().to_string();
+        let expected =
+            format!("spec.clusterServices[0]: {wrong} is no namespace and name of a Service");
+        assert!(error.contains(&expected), "{error}");
+    }
+}

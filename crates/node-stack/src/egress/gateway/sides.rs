@@ -31,13 +31,19 @@ pub(super) fn of_node(
     connection.set_up(link.ifindex)?;
     let (own, peer) = (plan::of_node(place), plan::of_gateway(place));
     address(connection, link.ifindex, &plan.transit(own))?;
-    reach(connection, link.ifindex, &plan.transit(peer), UPLINK_MAC.0)
+    let mut there = plan.transit(peer);
+    there.extend(plan.transit(plan::to_services(place)));
+    reach(connection, link.ifindex, &there, UPLINK_MAC.0)
 }
 
 /// The gateway's own namespace, on a thread in it.
 pub(super) fn of_gateway(plan: &GatewayPlan, place: u16) -> Result<(), netdev::Error> {
     let (v4, v6) = (plan.has(true), plan.has(false));
-    Netfilter::open()?.ensure(&plan.rules())?;
+    let mut netfilter = Netfilter::open()?;
+    // What an agent before this one has written says more than is known yet.
+    if plan.services.is_some() || !netfilter.has(plan::INSIDE)? {
+        netfilter.ensure(&plan.rules(place))?;
+    }
     for link in ["all", PODS, UPLINK] {
         // Strict where the kernel has a way back: nobody outside has an address of a pod.
         let reverse = if link == "all" { "0" } else { "1" };
@@ -106,12 +112,6 @@ pub(super) fn of_gateway(plan: &GatewayPlan, place: u16) -> Result<(), netdev::E
         sysctl::write("all", &[Sysctl::v6("forwarding", "1")])?;
     }
     Ok(())
-}
-
-impl Both {
-    fn of(self, v4: bool) -> IpAddr {
-        if v4 { self.v4.into() } else { self.v6.into() }
-    }
 }
 
 impl GatewayPlan {
