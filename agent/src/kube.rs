@@ -19,7 +19,6 @@
 
 mod access;
 mod addresses;
-mod cluster_services;
 pub mod error;
 pub mod events;
 mod holdings;
@@ -30,7 +29,6 @@ mod objects;
 mod policies;
 pub mod report;
 pub mod scheduling;
-mod services;
 mod slices;
 pub mod status;
 
@@ -47,7 +45,6 @@ use world::World;
 use self::access::Access;
 pub(crate) use self::access::everybodys;
 use self::addresses::Addresses;
-use self::cluster_services::Named;
 pub use self::error::{AccessError, ClusterError};
 use self::events::EventWriter;
 use self::holdings::Blocks;
@@ -60,11 +57,12 @@ use book::pods::{FollowedAlready, PodNetworks};
 use book::record::{Attachment, HostEnd, PodIdentity};
 use reach::Reach;
 
+use crate::service_objects::{Named, OfNetworks};
+
 use self::nodes::Nodes;
 use self::objects::Objects;
 use self::policies::Policies;
 use self::scheduling::{Scheduling, SchedulingOptions};
-use self::services::Services;
 use self::slices::{Followed, Slices};
 use self::status::StatusWriter;
 
@@ -80,7 +78,7 @@ pub struct Cluster {
     followed: Followed,
     blocks: Blocks,
     policies: Policies,
-    services: Services,
+    services: OfNetworks,
     named: Named,
     scheduling: Scheduling,
     home: Home,
@@ -129,8 +127,8 @@ impl Cluster {
         let followed = Followed::new(&client, home.clone());
         let blocks = Blocks::new(&client, home.clone());
         let policies = Policies::new(&client, home.clone());
-        let services = Services::new(&client, nodes.own(), home.clone());
-        let named = Named::new(&client, home.clone());
+        let services = OfNetworks::new(&client, nodes.placed(), Arc::clone(&home.services));
+        let named = Named::new(&client, Arc::clone(&home.world));
         let scheduling = Scheduling::new(&client, node, settings.scheduling, home.clone());
         let (addresses, addresses_work) = Addresses::new(
             &client,

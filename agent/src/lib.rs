@@ -49,5 +49,6 @@ pub mod pods;
 pub mod recover;
 mod request;
 pub mod run;
+mod service_objects;
 pub mod tombstone;
 pub mod views;

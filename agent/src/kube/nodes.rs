@@ -17,6 +17,8 @@ use reach::Reach;
 use tables::remotes::{NodeFacts, Remotes};
 use tokio::sync::{Notify, watch};
 
+use crate::service_objects::Placed;
+
 /// Label of a `Node`: its zone.
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
@@ -31,6 +33,8 @@ pub(super) struct Nodes {
     changed: Arc<Notify>,
     /// The object of this node; none before it was looked for.
     own: watch::Sender<Option<OwnNode>>,
+    /// Its place; none before it was looked for.
+    placed: watch::Sender<Option<Placed>>,
 }
 
 /// State of this node's object at the API server.
@@ -42,8 +46,6 @@ pub(super) struct OwnNode {
     addresses: Vec<IpAddr>,
     /// Its annotation about the default network.
     pub(super) default_network: Option<String>,
-    /// The zone that its label names.
-    pub(super) zone: Option<String>,
 }
 
 impl OwnNode {
@@ -54,7 +56,6 @@ impl OwnNode {
         let before = known.as_ref().and_then(|it| it.default_network.as_ref());
         if !self.exists {
             self.default_network = before.cloned();
-            self.zone = known.as_ref().and_then(|it| it.zone.clone());
         }
         if self.default_network.as_ref() != before {
             tracing::info!(
@@ -81,6 +82,7 @@ impl Nodes {
             services: copier.optional("servicecidrs"),
             changed,
             own: watch::Sender::new(None),
+            placed: watch::Sender::new(None),
         };
         (this, copier.work())
     }
@@ -88,6 +90,11 @@ impl Nodes {
     /// Follows the object of this node, with each change of it.
     pub(super) fn own(&self) -> watch::Receiver<Option<OwnNode>> {
         self.own.subscribe()
+    }
+
+    /// Follows the place of this node.
+    pub(super) fn placed(&self) -> watch::Receiver<Option<Placed>> {
+        self.placed.subscribe()
     }
 
     /// Returns this node's annotation about the default network.
@@ -125,6 +132,13 @@ impl Nodes {
                 if tunnels && own.exists {
                     remotes.set_vteps(&own.addresses);
                 }
+                // One that is gone for a moment is where it was.
+                if own.exists || self.placed.borrow().is_none() {
+                    let placed = Some(placed(&nodes, &self.node));
+                    self.placed.send_if_modified(|known| {
+                        std::mem::replace(known, placed.clone()) != placed
+                    });
+                }
                 self.own.send_if_modified(|known| own.replace(known));
             }
             settled(&self.changed).await;
@@ -156,8 +170,14 @@ fn own(nodes: &[Arc<ApiNode>], name: &str) -> OwnNode {
         exists: true,
         addresses: addresses(node),
         default_network: node.annotations().get(NODE_DEFAULT_ANNOTATION).cloned(),
-        zone: node.labels().get(ZONE_LABEL).cloned(),
     })
+}
+
+fn placed(nodes: &[Arc<ApiNode>], name: &str) -> Placed {
+    let own = nodes.iter().find(|node| node.name_any() == name);
+    Placed {
+        zone: own.and_then(|node| node.labels().get(ZONE_LABEL).cloned()),
+    }
 }
 
 fn known(nodes: &[Arc<ApiNode>], own: &str) -> Known {

@@ -138,7 +138,7 @@ pub struct Egress {
     written: AtomicBool,
     /// The tables in the gateways' own namespaces.
     watches: Watches,
-    /// Ports of Services of the cluster's network, by namespace and name; `None` while they are not known.
+    /// Ports of Services of the cluster's network; `None` while they are not known.
     services: watch_channel::Sender<Option<Arc<ClusterServices>>>,
     /// One at a time makes changes.
     turn: tokio::sync::Mutex<()>,

@@ -222,7 +222,9 @@ impl Rulesets {
         outcome.as_ref().is_ok_and(is_theirs)
     }
 
-    /// Has gateways lead to the Services of the cluster's network as they are now; never a repair.
+    /// Has gateways lead to the Services of the cluster's network.
+    ///
+    /// That is never a repair.
     async fn follow_services(&self) -> bool {
         if let Err(error) = self.egress.follow().await {
             tracing::error!(

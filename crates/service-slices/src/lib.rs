@@ -48,7 +48,9 @@ const REST: u32 = 4;
 const REST_MAX: Duration = Duration::from_secs(1);
 /// Time to the next look though nothing changes.
 const AGAIN: Duration = Duration::from_secs(300);
-/// Time to the next attempt after a write that has failed, doubled up to [`RETRY_MAX`].
+/// Time to the next attempt after a write that has failed.
+///
+/// It is doubled each time, up to [`RETRY_MAX`].
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Slices that are written at the same time.

@@ -36,7 +36,9 @@ pub struct Known {
     pub own: BTreeMap<Key, Arc<Slice>>,
     /// Members of networks.
     pub members: Vec<Arc<MemberFacts>>,
-    /// Pods of all namespaces; `None` while they are not known, and slices that are made of some stay.
+    /// Pods of all namespaces.
+    ///
+    /// While they are not known, slices that are made of some stay.
     pub pods: Option<BTreeMap<Key, Arc<PodFacts>>>,
 }
 
@@ -68,7 +70,7 @@ impl Step {
     }
 }
 
-/// Lists the writes that are due: those that give endpoints, then those that take some away.
+/// Lists the writes that are due: those that give endpoints first.
 ///
 /// An endpoint that moves from one slice to another is in one of them all the time.
 pub fn steps(known: &Known) -> Vec<Step> {
@@ -90,7 +92,7 @@ pub fn steps(known: &Known) -> Vec<Step> {
     steps
 }
 
-/// Services beyond the first [`SELECTING_MAX`] of a namespace that select pods by their annotation.
+/// Services with an annotation beyond [`SELECTING_MAX`] of a namespace.
 pub fn too_many(services: &BTreeMap<Key, Arc<ServiceFacts>>) -> BTreeSet<&Key> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     let selecting = services
@@ -113,7 +115,9 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Has a slice with these contents; nothing of it is kept where it is there already.
+    /// Has a slice with these contents.
+    ///
+    /// They are not kept where it has them already.
     fn want(&mut self, key: Key, content: Content) {
         match self.known.own.get(&key) {
             None => self.steps.push(Step::Create(key.clone(), content)),
@@ -128,7 +132,7 @@ impl Plan<'_> {
         self.wanted.insert(key);
     }
 
-    /// Has a slice of the network beside one of the cluster.
+    /// Has a slice of the network for one of the cluster.
     fn mirror(&mut self, (namespace, name): &Key, source: &Content, members: &Members<'_>) {
         let service = (namespace.clone(), source.service.clone());
         let facts = self.known.services.get(&service);

@@ -57,7 +57,9 @@ fn wait_for(corner: &Corner, client: &str, address: &str, expected: &[&str]) {
     });
 }
 
-/// KEP-P3-4, KEP-3698 "Story 6": clients and endpoints have one interface, on the network.
+/// KEP-P3-4, KEP-3698 "Story 6".
+///
+/// Clients and endpoints have one interface, on the network.
 #[test]
 fn a_service_of_a_network_leads_pods_without_another_one_to_its_ready_endpoints() {
     let corner = Corner::new("services");
@@ -126,7 +128,9 @@ fn addresses(corner: &Corner, name: &str) -> Vec<String> {
     all.collect()
 }
 
-/// Counts the questions to a DNS server outside of the cluster, and answers each with 192.0.2.53.
+/// Counts the questions to a DNS server outside of the cluster.
+///
+/// It answers each with 192.0.2.53.
 fn name_server() -> (u16, Arc<AtomicUsize>) {
     let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("a socket");
     let port = socket.local_addr().expect("its address").port();

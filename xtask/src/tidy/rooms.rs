@@ -16,6 +16,8 @@ const FLOORS: [&[&str]; 13] = [
     &["heap", "lease", "places"],
     // Which devices of Kubernetes pods have.
     &["devices"],
+    // Services of the API server, which need no other part of its view.
+    &["service_objects"],
     // This node's view of the API server.
     &["kube"],
     &["error"],

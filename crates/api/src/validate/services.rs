@@ -57,7 +57,9 @@ pub(super) fn prefixes(
     good
 }
 
-/// Checks the names of Services of the cluster's network, for a network with a way there or without.
+/// Checks the names of Services of the cluster's network.
+///
+/// `has_way`: the network can have a way there.
 pub(super) fn of_cluster(
     faults: &mut Faults,
     written: &[String],

@@ -46,7 +46,7 @@ pub enum Packets {
     Answering,
     /// of connections with this mark, and errors about these,
     Marked(u32),
-    /// to this port of this address; of fragments the first one, as others have no port,
+    /// to this port of this address; of fragments the first one,
     ToPort(PortAt),
     /// to this prefix (address, bits),
     To((IpAddr, u8)),

@@ -13,15 +13,12 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
 use tokio::sync::{Notify, watch};
-use world::services::ServiceWorld;
-
-use super::home::Home;
-use super::nodes::OwnNode;
+use world::services::{ServiceCurrent, ServiceWorld};
 
 /// Label that Services and slices of networks have.
 const OF_NETWORKS: &str = "podnet.dev/network";
 
-/// Selects slices of networks, without those that Kubernetes makes of Services' selectors.
+/// Selects slices of networks, without those that Kubernetes makes of selectors.
 ///
 /// These have the labels of their Service, and addresses of the cluster's network.
 fn of_network() -> String {
@@ -35,25 +32,37 @@ const SETTLE: Duration = Duration::from_millis(2);
 /// Time between two looks, as a multiple of the time of one.
 const REST: u32 = 4;
 
-/// Follows Services.
-pub(super) struct Services {
-    client: Client,
-    /// This node's object, which has its zone.
-    node: watch::Receiver<Option<OwnNode>>,
-    home: Home,
+/// Place of the node in its cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Placed {
+    /// The zone that the label of its object names.
+    pub(crate) zone: Option<String>,
 }
 
-impl Services {
-    pub(super) fn new(client: &Client, node: watch::Receiver<Option<OwnNode>>, home: Home) -> Self {
+/// Follows Services.
+pub(crate) struct OfNetworks {
+    client: Client,
+    /// None before the node's object was looked for.
+    node: watch::Receiver<Option<Placed>>,
+    services: Arc<ServiceCurrent>,
+}
+
+impl OfNetworks {
+    /// One for a node at this place, whose Services are these.
+    pub(crate) fn new(
+        client: &Client,
+        node: watch::Receiver<Option<Placed>>,
+        services: Arc<ServiceCurrent>,
+    ) -> Self {
         Self {
             client: client.clone(),
             node,
-            home,
+            services,
         }
     }
 
     /// Keeps the node's Services as those of the cluster, for ever.
-    pub(super) async fn work(&self) {
+    pub(crate) async fn work(&self) {
         let changed = Arc::new(Notify::new());
         let mut follow = Follow::new(&self.client, &changed);
         let services = follow.copy_labelled("services", OF_NETWORKS, |object: &Service| {
@@ -83,7 +92,7 @@ impl Services {
             } else {
                 ServiceWorld::unread(unread)
             };
-            self.home.services.set(world);
+            self.services.set(world);
             let rested = begun + begun.elapsed() * REST;
             tokio::select! {
                 () = changed.notified() => {}

@@ -16,8 +16,7 @@ use netdev::{PortAt, PortProtocol};
 use node_stack::egress::ClusterServices;
 use reach::Reach;
 use tokio::sync::{Notify, watch};
-
-use super::home::Home;
+use world::Current;
 
 /// The most ports of a Service that are opened, counted for each address.
 ///
@@ -27,30 +26,33 @@ const PORTS_MAX: usize = 16;
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// Follows these Services.
-pub(super) struct Named {
+pub(crate) struct Named {
     client: Client,
-    home: Home,
+    world: Arc<Current>,
 }
 
 impl Named {
-    pub(super) fn new(client: &Client, home: Home) -> Self {
+    /// One for the networks of this world.
+    pub(crate) fn new(client: &Client, world: Arc<Current>) -> Self {
         Self {
             client: client.clone(),
-            home,
+            world,
         }
     }
 
-    /// Namespaces and names in the fields of all networks; `None` while networks are not known.
+    /// Namespaces and names in the fields of all networks.
+    ///
+    /// `None` while networks are not known.
     fn names(&self) -> Option<BTreeSet<(String, String)>> {
-        let world = self.home.world.get();
+        let world = self.world.get();
         let networks = world.resolved.definitions();
         let names = networks.flat_map(|it| it.cluster_services.iter().cloned());
         world.unread.is_empty().then(|| names.collect())
     }
 
     /// Tells the ways out of their ports, for ever.
-    pub(super) async fn work(&self, reach: &Reach) {
-        let mut world = self.home.world.changes();
+    pub(crate) async fn work(&self, reach: &Reach) {
+        let mut world = self.world.changes();
         loop {
             world.mark_unchanged();
             match self.names() {
