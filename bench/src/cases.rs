@@ -29,10 +29,10 @@ pub(crate) use crate::case::{
 use crate::interrupt;
 use crate::peers::{Stage, TrafficPath};
 use crate::report::Case;
-use crate::{guarded, policies};
+use crate::{guarded, policies, services};
 
 /// Every case, in the order they are run: those that share their pods first.
-pub const CASES: [Known; 23] = [
+pub const CASES: [Known; 24] = [
     tcp::CASE,
     udp::CASE,
     latency::CASE,
@@ -53,6 +53,7 @@ pub const CASES: [Known; 23] = [
     flows::CASE,
     policies::CASE,
     guarded::CASE,
+    services::CASE,
     memif::CASE,
     agent::CASE,
     restart::CASE,

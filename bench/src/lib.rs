@@ -35,6 +35,7 @@ pub mod progress;
 pub mod quiet;
 pub mod run;
 pub mod sandbox;
+pub mod services;
 pub mod spin;
 pub mod traffic;
 

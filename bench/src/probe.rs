@@ -11,7 +11,7 @@ mod small;
 mod trip;
 mod turns;
 
-use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use crate::series::percentile;
-use crate::traffic::order::{Answer, End, Mode, Order, Turns};
+use crate::traffic::order::{Answer, End, Mode, Order, SERVICE_PORT, Turns};
 
 /// Bytes of a small datagram: a 60-byte Ethernet frame, 64 with its check sequence.
 ///
@@ -82,6 +82,7 @@ pub fn take_turns(order: &str) -> Result<Vec<f64>> {
 struct Place {
     netns: Netns,
     ip: IpAddr,
+    service: Option<IpAddr>,
 }
 
 impl Place {
@@ -89,23 +90,36 @@ impl Place {
         Ok(Self {
             netns: Netns::open(Path::new(&end.netns))?,
             ip: end.ip,
+            service: end.service,
         })
     }
 
+    /// The port at which it is bound: any, or that of the Service.
+    fn port(&self) -> u16 {
+        self.service.map_or(0, |_| SERVICE_PORT)
+    }
+
+    /// Returns the address by which others reach a socket that is bound here.
+    fn address(&self, bound: SocketAddr) -> SocketAddr {
+        self.service
+            .map_or(bound, |service| SocketAddr::new(service, SERVICE_PORT))
+    }
+
     fn udp(&self) -> Result<UdpSocket> {
-        let socket = self.netns.run_in(|| UdpSocket::bind((self.ip, 0)))?;
+        let at = (self.ip, self.port());
+        let socket = self.netns.run_in(|| UdpSocket::bind(at))?;
         let socket = socket.with_context(|| format!("a socket on {}", self.ip))?;
         socket.set_read_timeout(Some(Duration::from_secs(2)))?;
         Ok(socket)
     }
 
     fn listen(&self) -> Result<TcpListener> {
-        let listener = self.netns.run_in(|| TcpListener::bind((self.ip, 0)))?;
+        let at = (self.ip, self.port());
+        let listener = self.netns.run_in(|| TcpListener::bind(at))?;
         listener.with_context(|| format!("listening on {}", self.ip))
     }
 
-    fn connect(&self, listener: &TcpListener) -> Result<TcpStream> {
-        let to = listener.local_addr()?;
+    fn connect(&self, to: SocketAddr) -> Result<TcpStream> {
         let stream = self
             .netns
             .run_in(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)))?;
@@ -128,14 +142,14 @@ fn udp_pair(from: &Place, to: &Place) -> Result<(UdpSocket, UdpSocket)> {
 /// Two UDP sockets that take nothing but what the other one sends.
 fn connected(from: &Place, to: &Place) -> Result<(UdpSocket, UdpSocket)> {
     let (source, sink) = (from.udp()?, to.udp()?);
-    source.connect(sink.local_addr()?)?;
+    source.connect(to.address(sink.local_addr()?))?;
     sink.connect(source.local_addr()?)?;
     Ok((source, sink))
 }
 
 fn tcp_pair(from: &Place, to: &Place) -> Result<(TcpStream, TcpStream)> {
     let listener = to.listen()?;
-    let client = from.connect(&listener)?;
+    let client = from.connect(to.address(listener.local_addr()?))?;
     let (server, _) = listener.accept()?;
     for stream in [&client, &server] {
         stream.set_nodelay(true)?;

@@ -4,7 +4,7 @@
 //! the same share of each pace, where one after the other they would have one each.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
@@ -68,10 +68,14 @@ fn one(exchange: Exchange, from: Place, to: &Place) -> Result<Box<dyn Traffic>> 
                 bytes: vec![0x5a; WRITE],
             })
         }
-        Exchange::Connection => Box::new(Connection {
-            listener: to.listen()?,
-            from,
-        }),
+        Exchange::Connection => {
+            let listener = to.listen()?;
+            Box::new(Connection {
+                to: to.address(listener.local_addr()?),
+                listener,
+                from,
+            })
+        }
     })
 }
 
@@ -189,7 +193,7 @@ impl Alternating {
         let sink = to.udp()?;
         let sources = (0..BATCH).map(|_| -> Result<UdpSocket> {
             let source = from.udp()?;
-            source.connect(sink.local_addr()?)?;
+            source.connect(to.address(sink.local_addr()?))?;
             source.send(&[0; PAYLOAD])?;
             let (_, address) = sink.recv_from(&mut [0; PAYLOAD])?;
             sink.send_to(&[0; PAYLOAD], address)?;
@@ -250,6 +254,7 @@ impl Traffic for Stream {
 
 /// Connections, one after the other.
 struct Connection {
+    to: SocketAddr,
     listener: TcpListener,
     from: Place,
 }
@@ -261,7 +266,7 @@ impl Traffic for Connection {
     }
 
     fn once(&mut self) -> Result<u32> {
-        super::connect::once(&self.listener.local_addr()?, &self.listener)?;
+        super::connect::once(&self.to, &self.listener)?;
         Ok(1)
     }
 }

@@ -99,7 +99,14 @@ pub struct End {
     pub netns: String,
     /// The address.
     pub ip: IpAddr,
+    /// Address of a Service whose endpoint it is, to which the other end sends.
+    ///
+    /// Both have [`SERVICE_PORT`].
+    pub service: Option<IpAddr>,
 }
+
+/// Port of Services, and of their endpoints.
+pub const SERVICE_PORT: u16 = 8080;
 
 /// Traffic that one thread sends and receives by itself, again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -214,6 +221,7 @@ fn end(side: &Side) -> End {
     End {
         netns: path_of(&side.netns),
         ip: side.ip,
+        service: None,
     }
 }
 
@@ -224,9 +232,31 @@ fn end(side: &Side) -> End {
 /// # Errors
 /// The probe fails.
 pub fn by_turns(exchange: Exchange, ways: &[[&Side; 2]], time: Duration) -> Result<Vec<f64>> {
+    let ways: Vec<_> = ways.iter().map(|way| (*way, None)).collect();
+    by_turns_at(exchange, &ways, time)
+}
+
+/// As [`by_turns`], by ways that may lead to the address of a Service.
+///
+/// # Errors
+/// The probe fails.
+pub fn by_turns_at(
+    exchange: Exchange,
+    ways: &[([&Side; 2], Option<IpAddr>)],
+    time: Duration,
+) -> Result<Vec<f64>> {
     let order = Turns {
         exchange,
-        ways: ways.iter().map(|way| way.map(end)).collect(),
+        ways: ways
+            .iter()
+            .map(|([from, to], service)| {
+                let to = End {
+                    service: *service,
+                    ..end(to)
+                };
+                [end(from), to]
+            })
+            .collect(),
         millis: u64::try_from(time.as_millis())?,
         cpu: super::cpus()[0],
     };

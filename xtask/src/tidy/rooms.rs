@@ -14,10 +14,8 @@ use super::size;
 const FLOORS: [&[&str]; 13] = [
     // Names of files of the node.
     &["heap", "lease", "places"],
-    // Which devices of Kubernetes pods have.
-    &["devices"],
-    // Services of the API server, which need no other part of its view.
-    &["service_objects"],
+    // Which devices of Kubernetes pods have; Services of the API server, which need no other part of its view.
+    &["devices", "service_objects"],
     // This node's view of the API server.
     &["kube"],
     &["error"],
