@@ -1,19 +1,17 @@
 //! Measure a packet between pods under policies, and under nftables in the pods.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use testbed::{Network, Node, Setup};
 
 use crate::case::{Bench, Known, Run, names, wait_promoted};
 use crate::interrupt;
 use crate::peers::podnet_plugin;
 use crate::report::{Better, Case};
-use crate::sandbox::{Sandbox, Side};
+use crate::sandbox::{Sandbox, Side, load};
 use crate::traffic::order::{self, Exchange};
 
 /// Cost of policies.
@@ -148,24 +146,6 @@ fn ruleset(count: usize) -> String {
     text + "}\n"
 }
 
-fn load(pod: &Sandbox, rules: &str) -> Result<()> {
-    let loaded = pod.netns().run_in(|| -> Result<bool> {
-        let mut nft = Command::new("nft");
-        let mut child = nft
-            .args(["-f", "-"])
-            .stdin(Stdio::piped())
-            .spawn()
-            .context("nft cannot be started: install the package nftables")?;
-        let stdin = child.stdin.as_mut().context("a pipe")?;
-        stdin.write_all(rules.as_bytes())?;
-        Ok(child.wait()?.success())
-    });
-    if !loaded?? {
-        bail!("nft takes the rules of a policy in no pod");
-    }
-    Ok(())
-}
-
 /// Two pods of a network, and their rules.
 struct Pair {
     sides: [Side; 2],
@@ -184,7 +164,9 @@ impl Pair {
         let ((a, first), (b, second)) = (side("a")?, side("b")?);
         let pods = [first, second];
         if let Rules::Nftables(count) = rules {
-            pods.iter().try_for_each(|pod| load(pod, &ruleset(count)))?;
+            let rules = ruleset(count);
+            pods.iter()
+                .try_for_each(|pod| load(pod.netns(), ("nft", &["-f", "-"]), &rules))?;
         }
         Ok(Self {
             sides: [a, b],

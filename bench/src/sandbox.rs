@@ -1,9 +1,11 @@
 //! Pods without a runtime: network namespaces bound to files.
 
+use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use netdev::{LinkChange, NamedNetns, Netns};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -81,4 +83,29 @@ impl Side {
             ip,
         })
     }
+}
+
+/// Has a program load rules in a namespace.
+///
+/// # Errors
+/// It cannot be started, or does not take them.
+pub fn load(netns: &Netns, (program, arguments): (&str, &[&str]), rules: &str) -> Result<()> {
+    let loaded = netns.run_in(|| -> Result<bool> {
+        let mut command = Command::new(program);
+        let mut child = command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .spawn()
+            .with_context(|| {
+                format!("{program} cannot be started: install the packages iptables and nftables")
+            })?;
+        let stdin = child.stdin.as_mut().context("a pipe")?;
+        stdin.write_all(rules.as_bytes())?;
+        drop(child.stdin.take());
+        Ok(child.wait()?.success())
+    });
+    if !loaded?? {
+        bail!("{program} does not take the rules");
+    }
+    Ok(())
 }

@@ -1,9 +1,7 @@
 //! Measure a packet to a Service, and by rules of kube-proxy's shape.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -13,7 +11,7 @@ use crate::case::{Bench, Known, ROUNDS, Run, agent_of, millis, names, wait_promo
 use crate::peers::{Bed, Peer, podnet_plugin};
 use crate::plugin::Plugin;
 use crate::report::{Better, Case};
-use crate::sandbox::{Sandbox, Side};
+use crate::sandbox::{Sandbox, Side, load};
 use crate::series::{MEDIAN, P99, percentile};
 use crate::traffic::order::{self, Exchange, SERVICE_PORT};
 use crate::{cpu, interrupt};
@@ -131,6 +129,16 @@ fn manifest(
     text
 }
 
+/// Endpoint of one of so many Services by rules; of the middle one this.
+fn endpoint(number: usize, count: usize, middle: IpAddr) -> IpAddr {
+    let [.., c, d] = u32::try_from(number).unwrap_or(0).to_be_bytes();
+    if number == count / 2 {
+        middle
+    } else {
+        Ipv4Addr::new(10, 250, c, d).into()
+    }
+}
+
 /// Rules of kube-proxy's shape in mode iptables, for `iptables-restore`.
 fn iptables(count: usize, ip: IpAddr) -> String {
     let mut rules = String::from("*nat\n:PODNET-SERVICES - [0:0]\n:PODNET-MARK - [0:0]\n");
@@ -140,11 +148,7 @@ fn iptables(count: usize, ip: IpAddr) -> String {
     );
     for number in 0..count {
         let address = service(number);
-        let to = if number == count / 2 {
-            ip.to_string()
-        } else {
-            format!("10.250.{}.{}", (number >> 8) & 0xff, number & 0xff)
-        };
+        let to = endpoint(number, count, ip);
         for protocol in ["tcp", "udp"] {
             let (svc, sep) = (
                 format!("SVC-{protocol}-{number}"),
@@ -167,22 +171,18 @@ fn iptables(count: usize, ip: IpAddr) -> String {
 /// The same in mode nftables.
 fn nftables(count: usize, ip: IpAddr) -> String {
     let mut text = String::from(
-        "table ip services {\nchain mark { meta mark set meta mark or 0x4000; }\n\
-         chain masquerade { type nat hook postrouting priority srcnat; meta mark & 0x4000 == 0x4000 masquerade; }\n",
+        "table ip services {\nchain marking { meta mark set meta mark or 0x4000; }\n\
+         chain leaving { type nat hook postrouting priority srcnat; meta mark & 0x4000 == 0x4000 masquerade; }\n",
     );
     let mut map = Vec::new();
     for number in 0..count {
         let address = service(number);
-        let to = if number == count / 2 {
-            ip.to_string()
-        } else {
-            format!("10.250.{}.{}", (number >> 8) & 0xff, number & 0xff)
-        };
+        let to = endpoint(number, count, ip);
         for protocol in ["tcp", "udp"] {
             let _ = writeln!(
                 text,
-                "chain e_{protocol}_{number} {{ ip saddr {to} jump mark; meta l4proto {protocol} dnat to {to}:{SERVICE_PORT}; }}\n\
-                 chain s_{protocol}_{number} {{ ip daddr {address} {protocol} dport {SERVICE_PORT} ip saddr != 10.50.0.0/24 jump mark; \
+                "chain e_{protocol}_{number} {{ ip saddr {to} jump marking; meta l4proto {protocol} dnat to {to}:{SERVICE_PORT}; }}\n\
+                 chain s_{protocol}_{number} {{ ip daddr {address} {protocol} dport {SERVICE_PORT} ip saddr != 10.50.0.0/24 jump marking; \
                  numgen random mod 1 vmap {{ 0 : goto e_{protocol}_{number} }}; }}"
             );
             map.push(format!(
@@ -202,28 +202,6 @@ fn nftables(count: usize, ip: IpAddr) -> String {
         );
     }
     text + "}\n"
-}
-
-/// Has a program of the node's namespace load rules.
-fn load(node: &netdev::Netns, (program, arguments): (&str, &[&str]), rules: &str) -> Result<()> {
-    let loaded = node.run_in(|| -> Result<bool> {
-        let mut command = Command::new(program);
-        let mut child = command
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .spawn()
-            .with_context(|| {
-                format!("{program} cannot be started: install the packages iptables and nftables")
-            })?;
-        let stdin = child.stdin.as_mut().context("a pipe")?;
-        stdin.write_all(rules.as_bytes())?;
-        drop(child.stdin.take());
-        Ok(child.wait()?.success())
-    });
-    if !loaded?? {
-        bail!("{program} does not take the rules of Services");
-    }
-    Ok(())
 }
 
 /// Two pods, the address by which the first one sends, and what is there for them.

@@ -10,6 +10,7 @@ pub mod events;
 pub mod facts;
 pub mod pods;
 pub mod policies;
+pub mod turns;
 pub mod watch;
 
 use futures_util::future::BoxFuture;

@@ -3,7 +3,7 @@
 //! They tell of what is not obeyed, selects nothing, or allows everything. It is apart from the plan: nothing waits for
 //! it, and the plan needs no policy. Policies are followed by the controller that leads alone.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use cluster::copied::unread;
 use cluster::events::{EventWriter, Note};
 use cluster::facts::{Facts, Follow};
 use cluster::policies::{self as objects, PolicyFacts};
+use cluster::turns::by_turns;
 use futures_util::future::{select, select_all};
 use kube::Client;
 use overview::view::View;
@@ -62,7 +63,8 @@ impl Leader {
                 if let Some(policies) = policies.filter(|_| self.copies.unread().is_empty()) {
                     let found = self.look(policies, selecting_none).await;
                     rest = REST.max(begun.elapsed().saturating_mul(PAUSE));
-                    let notes = by_turns(found.notes, turn);
+                    let namespace = |note: &Note| note.about.namespace.clone().unwrap_or_default();
+                    let notes = by_turns(found.notes, turn, namespace);
                     self.tell(&mut events, notes.iter()).await;
                     selecting_none = found.selecting_none;
                     turn = turn.wrapping_add(1);
@@ -111,26 +113,6 @@ impl Leader {
     }
 }
 
-/// Puts notes in the order in which each namespace has one in turn.
-///
-/// So none keeps the others' from being written, however many policies it has. Another one is the first each `turn`.
-fn by_turns(notes: Vec<Note>, turn: usize) -> Vec<Note> {
-    let mut by_namespace: BTreeMap<Option<String>, VecDeque<Note>> = BTreeMap::new();
-    for note in notes {
-        let namespace = note.about.namespace.clone();
-        by_namespace.entry(namespace).or_default().push_back(note);
-    }
-    let mut queues: Vec<VecDeque<Note>> = by_namespace.into_values().collect();
-    let first = turn.checked_rem(queues.len()).unwrap_or(0);
-    queues.rotate_left(first);
-    let mut ordered = Vec::new();
-    while !queues.is_empty() {
-        ordered.extend(queues.iter_mut().filter_map(VecDeque::pop_front));
-        queues.retain(|queue| !queue.is_empty());
-    }
-    ordered
-}
-
 impl Copies {
     /// Returns all policies, unless some kind was never read.
     fn policies(&self) -> Option<Policies> {
@@ -146,36 +128,5 @@ impl Copies {
                 .map(|((_, name), labels)| (name.clone(), labels.clone()))
                 .collect(),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::ObjectReference;
-
-    use super::*;
-
-    #[test]
-    fn a_namespace_with_many_events_keeps_none_from_the_others() {
-        let note = |(namespace, name): &(&str, &str)| Note {
-            about: ObjectReference {
-                namespace: (!namespace.is_empty()).then(|| (*namespace).to_owned()),
-                name: Some((*name).to_owned()),
-                ..ObjectReference::default()
-            },
-            reason: "NotObeyed",
-            action: "Obey",
-            is_warning: true,
-            varies: false,
-            text: String::new(),
-        };
-        let all = [("a", "1"), ("a", "2"), ("a", "3"), ("b", "4"), ("", "5")];
-        let names = |turn| -> Vec<String> {
-            let notes = by_turns(all.iter().map(note).collect(), turn);
-            notes.into_iter().filter_map(|it| it.about.name).collect()
-        };
-        assert_eq!(names(0), ["5", "1", "4", "2", "3"]);
-        assert_eq!(names(1), ["1", "4", "5", "2", "3"]);
-        assert_eq!(by_turns(Vec::new(), 7), []);
     }
 }

@@ -16,7 +16,7 @@ mod tell;
 mod tests;
 pub mod wanted;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ use cluster::Work;
 use cluster::brief;
 use cluster::copied::{Key, unread};
 use cluster::facts::{Facts, Follow};
+use cluster::turns::by_turns;
 use election::Fence;
 use futures_util::future::select_all;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
@@ -202,7 +203,8 @@ impl Mirror {
         setbacks.keep(&due);
         due.retain(|step| !setbacks.holds(step.key()));
         let is_all = due.len() <= MOST;
-        let due = by_turns(due, turn);
+        // However many are due in one namespace, they keep none of others from being written.
+        let due = by_turns(due, turn, |step| step.key().0.clone());
         let (taking, giving): (Vec<Step>, Vec<Step>) = due
             .into_iter()
             .take(MOST)
@@ -277,26 +279,6 @@ impl Mirror {
         }
         false
     }
-}
-
-/// Puts writes in the order in which each namespace has one in turn.
-///
-/// So none keeps the others' from being written, however many are due. Another one is the first each `turn`.
-fn by_turns(steps: Vec<Step>, turn: usize) -> Vec<Step> {
-    let mut by_namespace: BTreeMap<String, VecDeque<Step>> = BTreeMap::new();
-    for step in steps {
-        let namespace = step.key().0.clone();
-        by_namespace.entry(namespace).or_default().push_back(step);
-    }
-    let mut queues: Vec<VecDeque<Step>> = by_namespace.into_values().collect();
-    let first = turn.checked_rem(queues.len()).unwrap_or(0);
-    queues.rotate_left(first);
-    let mut ordered = Vec::new();
-    while !queues.is_empty() {
-        ordered.extend(queues.iter_mut().filter_map(VecDeque::pop_front));
-        queues.retain(|queue| !queue.is_empty());
-    }
-    ordered
 }
 
 /// True when a write needs no other attempt.

@@ -10,7 +10,6 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::by_turns;
 use super::facts::{Content, Followed, MemberFacts, PodFacts, ServiceFacts, Slice};
 use super::wanted::{Known, Step, steps};
 

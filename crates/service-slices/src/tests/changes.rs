@@ -136,22 +136,3 @@ fn a_slice_that_somebody_has_changed_is_written_again() {
         assert_eq!(carry_out(&mut known), 1, "change {at}");
     }
 }
-
-#[test]
-fn a_namespace_with_many_writes_keeps_none_from_the_others() {
-    let content = |key: &(String, String)| {
-        let source = of_cluster("IPv4", &[endpoint("a", "n1")]);
-        let Some(Followed::OfCluster(slice)) = Followed::read(&source) else {
-            panic!("no slice of the cluster");
-        };
-        Step::Create(key.clone(), slice.content.clone())
-    };
-    let keys = [("a", "1"), ("a", "2"), ("a", "3"), ("b", "4"), ("c", "5")];
-    let keys = keys.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-    let names = |turn| -> Vec<String> {
-        let steps = by_turns(keys.iter().map(content).collect(), turn);
-        steps.iter().map(|step| step.key().1.clone()).collect()
-    };
-    assert_eq!(names(0), ["1", "4", "5", "2", "3"]);
-    assert_eq!(names(1), ["4", "5", "1", "2", "3"]);
-}
