@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use netdev::Route;
+use testbed::host::connection;
 use testbed::{Network, Node, Setup};
 
 use crate::case::{Bench, Known, ROUNDS, Run, agent_of, millis, names, wait_promoted};
@@ -251,6 +253,7 @@ impl Pair {
             &["10.50.0.0/24"],
         )?;
         let (sides, pods) = Self::attach(bench, number, &bed.plugin)?;
+        pods.iter().try_for_each(lead_to_services)?;
         let count = size(bench, count);
         load(bed.host.netns(), program, &rules(count, sides[1].ip))?;
         Ok(Self {
@@ -281,6 +284,16 @@ impl Pair {
             }
         }
     }
+}
+
+/// Gives a pod of the plugin ptp, which has a route to the others only, one to Services.
+fn lead_to_services(pod: &Sandbox) -> Result<()> {
+    let mut netlink = connection(pod.netns());
+    let link = netlink.by_name("net1")?.context("the pod has net1")?;
+    let gateway = Ipv4Addr::new(10, 50, 0, 1).into();
+    let services = Ipv4Addr::new(10, 96, 0, 0).into();
+    netlink.add_route(&Route::new(services, 12, Some(gateway), link.ifindex))?;
+    Ok(())
 }
 
 /// As many Services as a run of this length has.
