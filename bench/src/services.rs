@@ -26,7 +26,7 @@ pub(crate) const CASE: Known = Known {
             one shows what the pods alone differ by, and on one with 10,000; by the address of a Service, where there are 10, 1,000 and \
             10,000, each with ten endpoints for TCP and UDP, of which the one that is measured has one. And pods of the reference plugin ptp, \
             with as many Services by rules of iptables and nftables of the shape that kube-proxy writes: \
-            a chain for each Service and for each endpoint, found one after the other or by a map. \
+            found one after the other or by a map, with a chain for the Service and one for its endpoint. \
             The Service that is measured is in the middle. One thread sends and receives on \
             one processor, 5 ms by each pair in turn. Connections are opened, a byte goes each way, and they are reset. \
             In force is the time from the write of all Services to the first packet of the last one; a change is one of an EndpointSlice, from its write \
@@ -131,66 +131,66 @@ fn manifest(
     text
 }
 
-/// Endpoint of one of so many Services by rules; of the middle one this.
-fn endpoint(number: usize, count: usize, middle: IpAddr) -> IpAddr {
-    let [.., c, d] = u32::try_from(number).unwrap_or(0).to_be_bytes();
-    if number == count / 2 {
-        middle
-    } else {
-        Ipv4Addr::new(10, 250, c, d).into()
-    }
-}
-
 /// Rules of kube-proxy's shape in mode iptables, for `iptables-restore`.
+///
+/// Services that are not measured share a chain, which they never come to: a chain for each takes the program minutes.
 fn iptables(count: usize, ip: IpAddr) -> String {
-    let mut rules = String::from("*nat\n:PODNET-SERVICES - [0:0]\n:PODNET-MARK - [0:0]\n");
-    let mut body = String::from(
+    let mut chains =
+        String::from("*nat\n:PODNET-SERVICES - [0:0]\n:PODNET-MARK - [0:0]\n:SVC-other - [0:0]\n");
+    let mut rules = String::from(
         "-A PREROUTING -j PODNET-SERVICES\n-A OUTPUT -j PODNET-SERVICES\n-A PODNET-MARK -j MARK --or-mark 0x4000\n\
          -A POSTROUTING -m mark --mark 0x4000/0x4000 -j MASQUERADE\n",
     );
     for number in 0..count {
         let address = service(number);
-        let to = endpoint(number, count, ip);
+        let is_measured = number == count / 2;
         for protocol in ["tcp", "udp"] {
-            let (svc, sep) = (
-                format!("SVC-{protocol}-{number}"),
-                format!("SEP-{protocol}-{number}"),
-            );
-            let _ = writeln!(rules, ":{svc} - [0:0]\n:{sep} - [0:0]");
-            let _ = writeln!(
-                body,
-                "-A PODNET-SERVICES -d {address}/32 -p {protocol} -m {protocol} --dport {SERVICE_PORT} -j {svc}\n\
-                 -A {svc} ! -s 10.50.0.0/24 -d {address}/32 -p {protocol} -m {protocol} --dport {SERVICE_PORT} -j PODNET-MARK\n\
-                 -A {svc} -j {sep}\n\
-                 -A {sep} -s {to}/32 -j PODNET-MARK\n\
-                 -A {sep} -p {protocol} -m {protocol} -j DNAT --to-destination {to}:{SERVICE_PORT}"
-            );
+            let of = format!("-d {address}/32 -p {protocol} -m {protocol} --dport {SERVICE_PORT}");
+            let chain = if is_measured { protocol } else { "other" };
+            // Writing to a string does not fail.
+            let _ = writeln!(rules, "-A PODNET-SERVICES {of} -j SVC-{chain}");
+            if is_measured {
+                let _ = writeln!(chains, ":SVC-{protocol} - [0:0]\n:SEP-{protocol} - [0:0]");
+                let _ = writeln!(
+                    rules,
+                    "-A SVC-{protocol} ! -s 10.50.0.0/24 {of} -j PODNET-MARK\n\
+                     -A SVC-{protocol} -j SEP-{protocol}\n\
+                     -A SEP-{protocol} -s {ip}/32 -j PODNET-MARK\n\
+                     -A SEP-{protocol} -p {protocol} -m {protocol} -j DNAT --to-destination {ip}:{SERVICE_PORT}"
+                );
+            }
         }
     }
-    rules + &body + "COMMIT\n"
+    chains + &rules + "COMMIT\n"
 }
 
 /// The same in mode nftables.
 fn nftables(count: usize, ip: IpAddr) -> String {
     let mut text = String::from(
-        "table ip services {\nchain marking { meta mark set meta mark or 0x4000; }\n\
+        "table ip services {\nchain marking { meta mark set meta mark or 0x4000; }\nchain other { return; }\n\
          chain leaving { type nat hook postrouting priority srcnat; meta mark & 0x4000 == 0x4000 masquerade; }\n",
     );
     let mut map = Vec::new();
     for number in 0..count {
         let address = service(number);
-        let to = endpoint(number, count, ip);
         for protocol in ["tcp", "udp"] {
-            let _ = writeln!(
-                text,
-                "chain e_{protocol}_{number} {{ ip saddr {to} jump marking; meta l4proto {protocol} dnat to {to}:{SERVICE_PORT}; }}\n\
-                 chain s_{protocol}_{number} {{ ip daddr {address} {protocol} dport {SERVICE_PORT} ip saddr != 10.50.0.0/24 jump marking; \
-                 numgen random mod 1 vmap {{ 0 : goto e_{protocol}_{number} }}; }}"
-            );
+            let chain = match number == count / 2 {
+                true => format!("svc_{protocol}"),
+                false => "other".to_owned(),
+            };
             map.push(format!(
-                "{address} . {protocol} . {SERVICE_PORT} : goto s_{protocol}_{number}"
+                "{address} . {protocol} . {SERVICE_PORT} : goto {chain}"
             ));
         }
+    }
+    let address = service(count / 2);
+    for protocol in ["tcp", "udp"] {
+        let _ = writeln!(
+            text,
+            "chain sep_{protocol} {{ ip saddr {ip} jump marking; meta l4proto {protocol} dnat to {ip}:{SERVICE_PORT}; }}\n\
+             chain svc_{protocol} {{ ip daddr {address} {protocol} dport {SERVICE_PORT} ip saddr != 10.50.0.0/24 jump marking; \
+             numgen random mod 1 vmap {{ 0 : goto sep_{protocol} }}; }}"
+        );
     }
     let _ = writeln!(
         text,
