@@ -286,7 +286,7 @@ impl Pair {
     }
 }
 
-/// Gives a pod of the plugin ptp, which has a route to the others only, one to Services.
+/// Gives a pod of the plugin ptp a route to Services.
 fn lead_to_services(pod: &Sandbox) -> Result<()> {
     let mut netlink = connection(pod.netns());
     let link = netlink.by_name("net1")?.context("the pod has net1")?;
