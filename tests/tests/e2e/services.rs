@@ -281,5 +281,5 @@ fn pods_without_another_network_reach_the_services_that_theirs_names_and_nothing
     for name in ["echo", "other", "dns", "node"] {
         corner.objects.delete_wait(SERVICE, (&corner.name, name));
     }
-    proof::of!("KEP-P3-2");
+    proof::of!("ATT-10b", "KEP-P3-2");
 }

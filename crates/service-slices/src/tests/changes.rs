@@ -93,7 +93,7 @@ fn members_that_agents_refuse_are_none() {
     }
 }
 
-/// ATT-15a: what somebody adds to a slice of the controller goes again.
+/// What somebody adds to a slice of the controller goes again.
 #[test]
 fn a_slice_that_somebody_has_changed_is_written_again() {
     let source = of_cluster("IPv4", &[endpoint("a", "n1")]);
