@@ -93,7 +93,7 @@ fn members_that_agents_refuse_are_none() {
     }
 }
 
-/// What somebody adds to a slice of the controller goes again.
+/// Changes of others to a slice of the controller go again.
 #[test]
 fn a_slice_that_somebody_has_changed_is_written_again() {
     let source = of_cluster("IPv4", &[endpoint("a", "n1")]);
