@@ -22,6 +22,7 @@ use crate::plugin::Plugin;
 use crate::report::{Better, Case};
 use crate::sandbox::{Sandbox, Side};
 use crate::series::{MEDIAN, percentile};
+use crate::turns::first_of_row;
 
 /// Attachments and changes of labels under many policies.
 pub(crate) const CASE: Known = Known {
@@ -233,28 +234,15 @@ fn obeyed(here: &UdpSocket, there: &UdpSocket, begun: Instant, may: bool) -> Res
     let mut buffer = [0; 8];
     // Those on the way from before.
     while there.recv(&mut buffer).is_ok() {}
-    let mut first: Option<Instant> = None;
-    let mut row = 0;
-    while row < ROW {
-        let sent = Instant::now();
+    first_of_row(begun, ROW, ("a label", PATIENCE), || {
         here.send(b"packet").context("a datagram")?;
         std::thread::sleep(BETWEEN);
         let mut arrived = false;
         while there.recv(&mut buffer).is_ok() {
             arrived = true;
         }
-        if arrived == may {
-            first.get_or_insert(sent);
-            row += 1;
-        } else {
-            (first, row) = (None, 0);
-        }
-        if begun.elapsed() > PATIENCE {
-            bail!("datagrams did not obey a label within {PATIENCE:?}");
-        }
-    }
-    let first = first.context("a row of datagrams")?;
-    Ok(first.saturating_duration_since(begun))
+        Ok(arrived == may)
+    })
 }
 
 /// The plugin for a pod of this workload.

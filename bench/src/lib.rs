@@ -38,6 +38,7 @@ pub mod sandbox;
 pub mod services;
 pub mod spin;
 pub mod traffic;
+mod turns;
 
 pub use bench_report as report;
 pub use bench_report::series;

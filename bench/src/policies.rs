@@ -12,7 +12,8 @@ use crate::interrupt;
 use crate::peers::podnet_plugin;
 use crate::report::{Better, Case};
 use crate::sandbox::{Sandbox, Side, load};
-use crate::traffic::order::{self, Exchange};
+use crate::traffic::order::Exchange;
+use crate::turns::{self, Traffic, Way, attach};
 
 /// Cost of policies.
 pub(crate) const CASE: Known = Known {
@@ -59,8 +60,8 @@ const ADDED: [(&str, &str); 2] = [
     ("100 policies", "nftables, 100"),
 ];
 
-/// Measured traffic: its name, its unit, and whether that is a rate of so many.
-const TRAFFIC: [(&str, &str, Option<f64>, Exchange); 6] = [
+/// Measured traffic.
+const TRAFFIC: [Traffic; 6] = [
     (UDP, "ns/packet", None, Exchange::Datagrams),
     (UNANSWERED, "ns/packet", None, Exchange::Unanswered),
     (
@@ -156,22 +157,13 @@ struct Pair {
 impl Pair {
     fn start(bench: &Bench<'_>, node: &Node, number: usize, rules: Rules) -> Result<Self> {
         let plugin = podnet_plugin("podnet", node, &network(number));
-        let side = |end: &str| -> Result<(Side, Sandbox)> {
-            let pod = Sandbox::create(bench.dir, &format!("policies-{number}{end}"))?;
-            let (_, result) = plugin.call("ADD", Some(&pod))?;
-            Ok((Side::of_result(&pod, &result)?, pod))
-        };
-        let ((a, first), (b, second)) = (side("a")?, side("b")?);
-        let pods = [first, second];
+        let (sides, pods) = attach(bench.dir, &format!("policies-{number}"), &plugin)?;
         if let Rules::Nftables(count) = rules {
             let rules = ruleset(count);
             pods.iter()
                 .try_for_each(|pod| load(pod.netns(), ("nft", &["-f", "-"]), &rules))?;
         }
-        Ok(Self {
-            sides: [a, b],
-            _pods: pods,
-        })
+        Ok(Self { sides, _pods: pods })
     }
 
     /// Waits until the rules of podnet are in force, if there are any.
@@ -228,37 +220,16 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
         pair.wait(rules)?;
     }
     std::thread::sleep(bench.size(REST, REST / 10));
-    bench.progress.stage("traffic");
-    let rounds = bench.rounds(11);
-    bench.progress.expect(rounds * TRAFFIC.len());
-    let time = Duration::from_millis(bench.size(400, 20));
-    for round in 0..rounds {
-        for traffic in TRAFFIC {
-            measure(case, (round, time), &pairs, traffic)?;
-            bench.progress.step();
-        }
-    }
-    Ok(())
+    let ways: Vec<Way<'_>> = pairs
+        .iter()
+        .zip(PAIRS)
+        .map(|(pair, (who, _))| (who, pair.sides.each_ref(), None))
+        .collect();
+    turns::measure(bench, case, &ways, &TRAFFIC, added)
 }
 
-fn measure(
-    case: &mut Case,
-    (round, time): (usize, Duration),
-    pairs: &[Pair],
-    (what, unit, many, exchange): (&str, &str, Option<f64>, Exchange),
-) -> Result<()> {
-    let order: Vec<usize> = shuffled(pairs.len(), round).collect();
-    let ways: Vec<[&Side; 2]> = order.iter().map(|&at| pairs[at].sides.each_ref()).collect();
-    let mut found = [0.0; PAIRS.len()];
-    for (at, nanos) in order.iter().zip(order::by_turns(exchange, &ways, time)?) {
-        found[*at] = nanos;
-        let (value, better) = match many {
-            None => (nanos, Better::Less),
-            Some(many) => (many / nanos, Better::More),
-        };
-        case.measure("", what, unit, better)
-            .put(PAIRS[*at].0, round, value);
-    }
+/// Puts what policies add over what as many of nftables do.
+fn added(case: &mut Case, what: &str, round: usize, found: &[f64]) {
     let of = |who: &str| {
         let at = PAIRS.iter().position(|(name, _)| *name == who);
         at.map_or(f64::NAN, |at| found[at])
@@ -272,33 +243,6 @@ fn measure(
                 case.measure(ADDED_COSTS, &more, "of nftables'", Better::Less)
                     .put(own, round, (of(own) - none) / (of(other) - none));
             }
-        }
-    }
-    Ok(())
-}
-
-/// Returns the numbers below `count`, a power of two, each once.
-///
-/// The neighbours of each are others in `count / 2` rounds in a row.
-fn shuffled(count: usize, round: usize) -> impl Iterator<Item = usize> {
-    let step = 1 + 2 * round % count;
-    (0..count).map(move |turn| (round + turn * step) % count)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_round_has_all_pairs_in_another_order() {
-        let orders: Vec<Vec<usize>> = (0..PAIRS.len())
-            .map(|round| shuffled(PAIRS.len(), round).collect())
-            .collect();
-        for (round, order) in orders.iter().enumerate() {
-            let mut sorted = order.clone();
-            sorted.sort_unstable();
-            assert_eq!(sorted, Vec::from_iter(0..PAIRS.len()));
-            assert!(!orders[..round].contains(order));
         }
     }
 }

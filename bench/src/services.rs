@@ -11,11 +11,11 @@ use testbed::{Network, Node, Setup};
 
 use crate::case::{Bench, Known, ROUNDS, Run, agent_of, millis, names, wait_promoted};
 use crate::peers::{Bed, Peer, podnet_plugin};
-use crate::plugin::Plugin;
 use crate::report::{Better, Case};
 use crate::sandbox::{Sandbox, Side, load};
 use crate::series::{MEDIAN, P99, percentile};
-use crate::traffic::order::{self, Exchange, SERVICE_PORT};
+use crate::traffic::order::{Exchange, SERVICE_PORT};
+use crate::turns::{self, Traffic, attach, first_of_row};
 use crate::{cpu, interrupt};
 
 /// Cost of Services.
@@ -65,8 +65,8 @@ const PAIRS: [(&str, Way); 12] = [
 ];
 const MOST: &str = "Service, 10,000";
 
-/// Measured traffic: its name, its unit, and whether that is a rate of so many.
-const TRAFFIC: [(&str, &str, Option<f64>, Exchange); 4] = [
+/// Measured traffic.
+const TRAFFIC: [Traffic; 4] = [
     ("UDP 64 B, 1 CPU", "ns/packet", None, Exchange::Datagrams),
     ("UDP round trip, 1 CPU", "ns", None, Exchange::Trip),
     // A bit a nanosecond is a Gbit/s.
@@ -211,31 +211,18 @@ struct Pair {
     sides: [Side; 2],
     service: Option<IpAddr>,
     // They are gone with these.
-    _pods: Vec<Sandbox>,
+    _pods: [Sandbox; 2],
     _bed: Option<Bed>,
 }
 
 impl Pair {
-    fn attach(
-        bench: &Bench<'_>,
-        number: usize,
-        plugin: &Plugin,
-    ) -> Result<([Side; 2], Vec<Sandbox>)> {
-        let side = |end: &str| -> Result<(Side, Sandbox)> {
-            let pod = Sandbox::create(bench.dir, &format!("services-{number}{end}"))?;
-            let (_, result) = plugin.call("ADD", Some(&pod))?;
-            Ok((Side::of_result(&pod, &result)?, pod))
-        };
-        let ((a, first), (b, second)) = (side("a")?, side("b")?);
-        Ok(([a, b], vec![first, second]))
-    }
-
     fn start(bench: &Bench<'_>, node: &Node, number: usize, way: Way) -> Result<Self> {
         type Rules = fn(usize, IpAddr) -> String;
+        let name = format!("services-{number}");
         let (count, rules, program): (usize, Rules, (&str, &[&str])) = match way {
             Way::Address(_) | Way::Service(_) => {
                 let plugin = podnet_plugin("podnet", node, &network(number));
-                let (sides, pods) = Self::attach(bench, number, &plugin)?;
+                let (sides, pods) = attach(bench.dir, &name, &plugin)?;
                 return Ok(Self {
                     sides,
                     service: None,
@@ -252,7 +239,7 @@ impl Pair {
             bench.dir,
             &["10.50.0.0/24"],
         )?;
-        let (sides, pods) = Self::attach(bench, number, &bed.plugin)?;
+        let (sides, pods) = attach(bench.dir, &name, &bed.plugin)?;
         pods.iter().try_for_each(lead_to_services)?;
         let count = size(bench, count);
         load(bed.host.netns(), program, &rules(count, sides[1].ip))?;
@@ -330,16 +317,12 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
         pair.wait(who)?;
     }
     std::thread::sleep(bench.size(REST, REST / 10));
-    bench.progress.stage("traffic");
-    let rounds = bench.rounds(11);
-    bench.progress.expect(rounds * TRAFFIC.len());
-    let time = Duration::from_millis(bench.size(400, 20));
-    for round in 0..rounds {
-        for traffic in TRAFFIC {
-            measure(case, (round, time), &pairs, traffic)?;
-            bench.progress.step();
-        }
-    }
+    let ways: Vec<turns::Way<'_>> = pairs
+        .iter()
+        .zip(PAIRS)
+        .map(|(pair, (who, _))| (who, pair.sides.each_ref(), pair.service))
+        .collect();
+    turns::measure(bench, case, &ways, &TRAFFIC, |_, _, _, _| {})?;
     change(bench, case, &node, &pairs)
 }
 
@@ -378,36 +361,6 @@ fn serve(bench: &Bench<'_>, case: &mut Case, node: &Node, pairs: &mut [Pair]) ->
     )
     .put(MOST, 0, cpu::memory_of(agent_of(node)?)?);
     Ok(())
-}
-
-fn measure(
-    case: &mut Case,
-    (round, time): (usize, Duration),
-    pairs: &[Pair],
-    (what, unit, many, exchange): (&str, &str, Option<f64>, Exchange),
-) -> Result<()> {
-    let order: Vec<usize> = shuffled(round).collect();
-    let ways: Vec<([&Side; 2], Option<IpAddr>)> = order
-        .iter()
-        .map(|&at| (pairs[at].sides.each_ref(), pairs[at].service))
-        .collect();
-    for (at, nanos) in order.iter().zip(order::by_turns_at(exchange, &ways, time)?) {
-        let (value, better) = match many {
-            None => (nanos, Better::Less),
-            Some(many) => (many / nanos, Better::More),
-        };
-        case.measure("", what, unit, better)
-            .put(PAIRS[*at].0, round, value);
-    }
-    Ok(())
-}
-
-/// Returns the numbers of all pairs, each once, in another order each round.
-fn shuffled(round: usize) -> impl Iterator<Item = usize> {
-    // None divides the number of pairs.
-    const STEPS: [usize; 4] = [1, 5, 7, 11];
-    let step = STEPS[round % STEPS.len()];
-    (0..PAIRS.len()).map(move |turn| (round + turn * step) % PAIRS.len())
 }
 
 /// Changes the pod that a slice names, and waits until datagrams go there.
@@ -471,11 +424,8 @@ fn arrives(
     begun: Instant,
 ) -> Result<Duration> {
     let mut buffer = [0; 8];
-    let mut first: Option<Instant> = None;
-    let mut row = 0;
-    while row < ROW {
+    first_of_row(begun, ROW, ("a slice", PATIENCE), || {
         let here = client.netns.run_in(|| UdpSocket::bind((client.ip, 0)))??;
-        let sent = Instant::now();
         let _ = here.send_to(b"packet", (to, SERVICE_PORT));
         std::thread::sleep(Duration::from_micros(300));
         let mut came = false;
@@ -485,18 +435,8 @@ fn arrives(
         while other.recv(&mut buffer).is_ok() {
             came = false;
         }
-        if came {
-            first.get_or_insert(sent);
-            row += 1;
-        } else {
-            (first, row) = (None, 0);
-        }
-        if begun.elapsed() > PATIENCE {
-            bail!("datagrams did not obey a slice within {PATIENCE:?}");
-        }
-    }
-    let first = first.context("a row of datagrams")?;
-    Ok(first.saturating_duration_since(begun))
+        Ok(came)
+    })
 }
 
 #[cfg(test)]
@@ -504,17 +444,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-
-    #[test]
-    fn each_round_has_all_pairs_in_another_order() {
-        let mut orders = BTreeSet::new();
-        for round in 0..PAIRS.len() {
-            let order: Vec<usize> = shuffled(round).collect();
-            let all: BTreeSet<usize> = order.iter().copied().collect();
-            assert_eq!(all.len(), PAIRS.len());
-            assert!(orders.insert(order));
-        }
-    }
 
     #[test]
     fn services_have_addresses_of_their_own() {
