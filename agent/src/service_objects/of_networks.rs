@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{CLUSTER_SLICE_MANAGER, MANAGED_BY_LABEL, ServiceObject, ServiceSlice};
+use api::{CLUSTER_SLICE_MANAGER, MANAGED_BY_LABEL, NETWORK_LABEL, ServiceObject, ServiceSlice};
 use cluster::copied::unread;
 use cluster::facts::Follow;
 use futures_util::future::select_all;
@@ -15,15 +15,12 @@ use kube::Client;
 use tokio::sync::{Notify, watch};
 use world::services::{ServiceCurrent, ServiceWorld};
 
-/// Label that Services and slices of networks have.
-const OF_NETWORKS: &str = "podnet.dev/network";
-
 /// Selects slices of networks, without those that Kubernetes makes of selectors.
 ///
 /// These have the labels of their Service, and addresses of the cluster's network.
 fn of_network() -> String {
     format!(
-        "{OF_NETWORKS},{MANAGED_BY_LABEL} notin ({CLUSTER_SLICE_MANAGER},endpointslicemirroring-controller.k8s.io)"
+        "{NETWORK_LABEL},{MANAGED_BY_LABEL} notin ({CLUSTER_SLICE_MANAGER},endpointslicemirroring-controller.k8s.io)"
     )
 }
 
@@ -65,7 +62,7 @@ impl OfNetworks {
     pub(crate) async fn work(&self) {
         let changed = Arc::new(Notify::new());
         let mut follow = Follow::new(&self.client, &changed);
-        let services = follow.copy_labelled("services", OF_NETWORKS, |object: &Service| {
+        let services = follow.copy_labelled("services", NETWORK_LABEL, |object: &Service| {
             ServiceObject::read(object).map(Arc::new)
         });
         let slices =

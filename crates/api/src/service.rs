@@ -292,7 +292,9 @@ impl fmt::Display for ServiceSlice {
     }
 }
 
-fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
+/// Returns the value of a label; `None` for an empty one.
+#[must_use]
+pub fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     let labels: &BTreeMap<String, String> = metadata.labels.as_ref()?;
     labels
         .get(name)

@@ -8,7 +8,7 @@ use api::{
     CLUSTER_SLICE_MANAGER, HEADLESS_LABEL, KUBERNETES_SERVICE_NAME_LABEL, MANAGED_BY_LABEL,
     NETWORK_LABEL, PodNetworkEndpointSlice, SELECTOR_ANNOTATION, SERVICE_NAME_LABEL,
     SERVICE_PORTS_MAX, SERVICE_PROXY, SERVICE_PROXY_LABEL, SLICE_ENDPOINTS_MAX, SLICE_MANAGER,
-    ServiceObject,
+    ServiceObject, label,
 };
 use cluster::pods::named_ports;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service};
@@ -86,6 +86,11 @@ pub enum Target {
 }
 
 impl ServiceFacts {
+    /// True for one whose endpoints are pods that its annotation selects.
+    pub const fn selects_pods(&self) -> bool {
+        matches!(self.endpoints, Origin::Pods(_))
+    }
+
     /// Reads a Service with the label of a network.
     ///
     /// `None` for one that is being deleted.
@@ -570,11 +575,6 @@ impl PodFacts {
                 .collect(),
         }))
     }
-}
-
-fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
-    let value = metadata.labels.as_ref()?.get(name)?;
-    Some(value.as_str()).filter(|it| !it.is_empty())
 }
 
 fn some<T>(list: Vec<T>) -> Option<Vec<T>> {

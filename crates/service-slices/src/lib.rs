@@ -37,7 +37,7 @@ use kube::{Api, Client};
 use telemetry::Sparing;
 use tokio::sync::Notify;
 
-use self::facts::{Followed, MemberFacts, Origin, PodFacts, ServiceFacts};
+use self::facts::{Followed, MemberFacts, PodFacts, ServiceFacts};
 use self::tell::Teller;
 use self::wanted::{Known, Step, steps};
 
@@ -292,8 +292,8 @@ fn is_stale(step: &Step, status: &Status) -> bool {
 impl Copies {
     /// Adds the copy of pods when the first Service selects some by its annotation.
     fn follow_pods(&mut self, client: &Client, changed: &Arc<Notify>) -> Vec<Work> {
-        let selects = |it: &Arc<ServiceFacts>| matches!(it.endpoints, Origin::Pods(_));
-        if self.pods.is_some() || !self.services.known().values().any(selects) {
+        let selects = || self.services.known().values().any(|it| it.selects_pods());
+        if self.pods.is_some() || !selects() {
             return Vec::new();
         }
         let mut follow = Follow::new(client, changed);

@@ -12,7 +12,7 @@ use election::Fence;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
-use crate::facts::{Followed, Origin, ServiceFacts};
+use crate::facts::{Followed, ServiceFacts};
 use crate::wanted::{SELECTING_MAX, too_many};
 
 /// Time between two looks.
@@ -85,8 +85,7 @@ impl Teller {
                     "the namespace has more than {SELECTING_MAX} Services that select pods by an annotation, and this one has no endpoints; remove some"
                 ));
             }
-            if matches!(facts.endpoints, Origin::Pods(_)) && facts.is_headless && left.contains(key)
-            {
+            if facts.selects_pods() && facts.is_headless && left.contains(key) {
                 problems.push(
                     "Kubernetes has left EndpointSlices of a selector that it had before, and DNS tells these addresses; delete them".to_owned(),
                 );

@@ -95,9 +95,7 @@ pub fn steps(known: &Known) -> Vec<Step> {
 /// Services with an annotation beyond [`SELECTING_MAX`] of a namespace.
 pub fn too_many(services: &BTreeMap<Key, Arc<ServiceFacts>>) -> BTreeSet<&Key> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
-    let selecting = services
-        .iter()
-        .filter(|(_, facts)| matches!(facts.endpoints, Origin::Pods(_)));
+    let selecting = services.iter().filter(|(_, facts)| facts.selects_pods());
     let late = selecting.filter(|((namespace, _), _)| {
         let count = counts.entry(namespace).or_default();
         *count += 1;

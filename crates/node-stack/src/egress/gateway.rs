@@ -22,6 +22,8 @@ use super::plan::{
 
 mod sides;
 
+pub(super) use self::sides::guard;
+
 /// A gateway that is there.
 struct Found {
     netns: Netns,

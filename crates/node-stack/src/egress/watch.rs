@@ -11,6 +11,7 @@ use telemetry::chain;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::gateway::guard;
 use super::{Egress, INSIDE, PORTS, plan, ports};
 
 /// Tasks that watch gateways, by the number of the network.
@@ -124,19 +125,13 @@ impl Egress {
         };
         let write = move |_: &mut netdev::Connection| -> Result<TableWrite, netdev::Error> {
             let netns = Netns::open(&path)?;
-            let guards = netns.run_in(|| {
-                let mut netfilter = netdev::Netfilter::open()?;
-                if plan.services.is_none() && netfilter.has(INSIDE)? {
-                    return Ok(TableWrite::Unneeded);
-                }
-                netfilter.ensure(&plan.rules(place))
-            })??;
-            let guards = if is_update {
+            let guards = netns.run_in(|| guard(&plan, place))??;
+            let theirs = if is_update {
                 TableWrite::Unneeded
             } else {
                 guards
             };
-            Ok(guards.max(ports::write_gateway(&path, &ports)?))
+            Ok(theirs.max(ports::write_gateway(&path, &ports)?))
         };
         Ok(self.host.netlink.with(write).await?)
     }

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use agent_common::addr::{GATEWAY_MAC, GATEWAY_V6};
 use host::PROTOCOL;
 use netdev::{
-    AddrGenMode, Address, Connection, Link, LinkChange, Neighbour, Netfilter, Route, Sysctl, sysctl,
+    AddrGenMode, Address, Connection, Link, LinkChange, Neighbour, Netfilter, Route, Sysctl,
+    TableWrite, sysctl,
 };
 
 use super::super::plan::{self, Both, GatewayPlan, NODE_MAC, PODS, TO_PODS_V4, UPLINK, UPLINK_MAC};
@@ -36,14 +37,22 @@ pub(super) fn of_node(
     reach(connection, link.ifindex, &there, UPLINK_MAC.0)
 }
 
+/// Writes the guards of a gateway, on a thread in its namespace.
+///
+/// While Services are not known, a table that is there stays: what an agent before this one has written says more than
+/// is known yet.
+pub(in super::super) fn guard(plan: &GatewayPlan, place: u16) -> Result<TableWrite, netdev::Error> {
+    let mut netfilter = Netfilter::open()?;
+    if plan.services.is_none() && netfilter.has(plan::INSIDE)? {
+        return Ok(TableWrite::Unneeded);
+    }
+    netfilter.ensure(&plan.rules(place))
+}
+
 /// The gateway's own namespace, on a thread in it.
 pub(super) fn of_gateway(plan: &GatewayPlan, place: u16) -> Result<(), netdev::Error> {
     let (v4, v6) = (plan.has(true), plan.has(false));
-    let mut netfilter = Netfilter::open()?;
-    // What an agent before this one has written says more than is known yet.
-    if plan.services.is_some() || !netfilter.has(plan::INSIDE)? {
-        netfilter.ensure(&plan.rules(place))?;
-    }
+    guard(plan, place)?;
     for link in ["all", PODS, UPLINK] {
         // Strict where the kernel has a way back: nobody outside has an address of a pod.
         let reverse = if link == "all" { "0" } else { "1" };
