@@ -101,6 +101,14 @@ impl Setbacks {
             .is_some_and(|(_, until)| Instant::now() < *until)
     }
 
+    /// Services of which a write that gives endpoints is due and not tried now.
+    fn waiting(&self, due: &[Step]) -> BTreeSet<Key> {
+        let held = due
+            .iter()
+            .filter(|step| !step.takes_away() && self.holds(step.key()));
+        held.map(Step::service).collect()
+    }
+
     /// Notes how a write went.
     fn note(&mut self, key: Key, done: bool) {
         if done {
@@ -201,22 +209,19 @@ impl Mirror {
             }
         };
         setbacks.keep(&due);
+        let mut failed = setbacks.waiting(&due);
         due.retain(|step| !setbacks.holds(step.key()));
         let is_all = due.len() <= MOST;
         // However many are due in one namespace, they keep none of others from being written.
         let due = by_turns(due, turn, |step| step.key().0.clone());
-        let (taking, giving): (Vec<Step>, Vec<Step>) = due
-            .into_iter()
-            .take(MOST)
-            .partition(|step| matches!(step, Step::Delete(..)));
-        let mut failed: BTreeSet<(String, String)> = BTreeSet::new();
+        let (taking, giving): (Vec<Step>, Vec<Step>) =
+            due.into_iter().take(MOST).partition(Step::takes_away);
         for steps in [giving, taking] {
             // What a Service's endpoints are to be is there before slices of before go.
-            let steps = steps.into_iter().filter(|step| {
-                let (namespace, service) = step.service();
-                !failed.contains(&(namespace.to_owned(), service.to_owned()))
-            });
-            let steps: Vec<Step> = steps.collect();
+            let steps = steps.into_iter();
+            let steps: Vec<Step> = steps
+                .filter(|step| !step.takes_away() || !failed.contains(&step.service()))
+                .collect();
             let written: Vec<(Step, bool)> = stream::iter(steps)
                 .map(|step| async move {
                     let done = self.write(&step).await;
@@ -227,8 +232,7 @@ impl Mirror {
                 .await;
             for (step, done) in written {
                 if !done {
-                    let (namespace, service) = step.service();
-                    failed.insert((namespace.to_owned(), service.to_owned()));
+                    failed.insert(step.service());
                 }
                 setbacks.note(step.key().clone(), done);
             }

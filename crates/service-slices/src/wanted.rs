@@ -61,12 +61,17 @@ impl Step {
     }
 
     /// Namespace and name of the Service.
-    pub fn service(&self) -> (&str, &str) {
+    pub fn service(&self) -> Key {
         let content = match self {
             Self::Create(_, content) | Self::Replace(_, content, _) => content,
             Self::Delete(_, own) => &own.content,
         };
-        (&self.key().0, &content.service)
+        (self.key().0.clone(), content.service.clone())
+    }
+
+    /// True for one after which endpoints are gone.
+    pub const fn takes_away(&self) -> bool {
+        matches!(self, Self::Delete(..))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of what is written when something changes.
 
+use super::super::Setbacks;
 use super::*;
 
 #[test]
@@ -135,4 +136,31 @@ fn a_slice_that_somebody_has_changed_is_written_again() {
         known.own.insert(name.clone(), slice);
         assert_eq!(carry_out(&mut known), 1, "change {at}");
     }
+}
+
+/// A refused write is not tried in each pass, and what it replaces stays as long.
+#[test]
+fn a_slice_stays_while_the_write_of_its_endpoints_to_another_one_waits() {
+    let named = |name: &str, pod: &str| {
+        let mut slice = of_cluster("IPv4", &[endpoint(pod, "n1")]);
+        slice.metadata.name = Some(name.to_owned());
+        slice
+    };
+    let members = [members("n1", &[("shop/a", &["10.50.0.1"])])];
+    let spec = json!({"selector": {"app": "web"}});
+    let of = |slice: EndpointSlice| known(service(&spec, &json!({})), &[slice], &members);
+    let mut before = of(named("old", "a"));
+    carry_out(&mut before);
+    let mut after = of(named("new", "a"));
+    after.own = before.own;
+    let due = steps(&after);
+    let [Step::Create(key, _), Step::Delete(..)] = &due[..] else {
+        panic!("{due:?}");
+    };
+    let mut setbacks = Setbacks::default();
+    assert!(setbacks.waiting(&due).is_empty());
+    setbacks.note(key.clone(), false);
+    assert_eq!(setbacks.waiting(&due), BTreeSet::from([due[1].service()]));
+    setbacks.note(key.clone(), true);
+    assert!(setbacks.waiting(&due).is_empty());
 }
