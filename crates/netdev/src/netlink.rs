@@ -331,9 +331,10 @@ impl Netlink {
 
     /// Makes a link whose pod end is made in the pod, and configures that end.
     ///
-    /// See [`VethSpec::peer_netns`]. It runs `here` on a connection in this namespace, then does as
-    /// [`Netns::configure_pod_end`], all on one thread: a hop from thread to thread takes longer than
-    /// most of these steps.
+    /// See [`VethSpec::peer_netns`]. It runs `here` on a connection in this namespace, which sets the host
+    /// end up, then does as [`Netns::configure_pod_end`], all on one thread: a hop from thread to thread
+    /// takes longer than most of these steps. Then it waits until the pod takes packets to its IPv6 addresses,
+    /// 2 s at most.
     ///
     /// # Errors
     /// Those of `here`: the pod's namespace was not entered. Else those of
@@ -356,7 +357,7 @@ impl Netlink {
         let work = move || {
             let made = shared.with(here)?;
             pod.enter_for_good()?;
-            pod::configure(&end)?;
+            pod::start(&end)?;
             Ok(made)
         };
         on_own_thread(work).await?

@@ -1,6 +1,8 @@
 //! The fast path of ADD: configures a pod's link in one visit to its namespace.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -9,6 +11,7 @@ use crate::connection::{Connection, Request};
 use crate::error::{Error, Refusal};
 use crate::link::{AddrGenMode, Link, LinkChange, Mac, check_name};
 use crate::netns::Netns;
+use crate::reach::RouteKind;
 use crate::route::Route;
 use crate::sysctl::{self, Sysctl};
 
@@ -16,6 +19,13 @@ use crate::sysctl::{self, Sysctl};
 ///
 /// It is worse than the kernel's defaults (0, and 1024 for IPv6), and different for each link.
 const SECOND_METRIC: u32 = 2048;
+
+/// Time that the kernel has to make a pod's IPv6 addresses its own.
+///
+/// That takes it less than a millisecond, and more while others make and remove links: it waits for their lock.
+const LOCAL_PATIENCE: Duration = Duration::from_secs(2);
+/// Time between two looks for that.
+const LOCAL_PAUSE: Duration = Duration::from_micros(200);
 
 /// Origin of the pod end's IPv6 link-local address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,6 +124,37 @@ pub(crate) fn place(
 pub(crate) fn configure(end: &PodEnd) -> Result<PlacedEnd, Error> {
     check_name(&end.name)?;
     complete(&mut Connection::open()?, end)
+}
+
+/// Configures a link as [`configure`], and waits until its addresses take packets.
+///
+/// On a thread in the pod's namespace; the other end is up.
+pub(crate) fn start(end: &PodEnd) -> Result<PlacedEnd, Error> {
+    check_name(&end.name)?;
+    let mut pod = Connection::open()?;
+    let placed = complete(&mut pod, end)?;
+    let given = end.addresses.iter().map(|it| it.ip).filter(IpAddr::is_ipv6);
+    let given = given.chain(placed.link_local.map(IpAddr::from));
+    await_local(&mut pod, given)?;
+    Ok(placed)
+}
+
+/// Waits until these addresses have their local routes.
+///
+/// The kernel makes those of IPv6 some moments after it has taken the address, even where nothing is detected
+/// (`addrconf_dad_work`); before, sockets are bound to the address and get no packet. Later is later: what is
+/// not there in time keeps no pod from its start.
+fn await_local(pod: &mut Connection, addresses: impl Iterator<Item = IpAddr>) -> Result<(), Error> {
+    let end = Instant::now() + LOCAL_PATIENCE;
+    for address in addresses {
+        while pod.route_to(address)?.map(|found| found.kind) != Some(RouteKind::Local) {
+            if Instant::now() >= end {
+                return Ok(());
+            }
+            thread::sleep(LOCAL_PAUSE);
+        }
+    }
+    Ok(())
 }
 
 /// MAC and MTU, settings, addresses, up, routes.

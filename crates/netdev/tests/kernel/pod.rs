@@ -4,7 +4,8 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use netdev::{
-    Address, Error, LinkLocal, Netlink, Netns, PodEnd, Route, Sysctl, VethSpec, link_local,
+    Address, Connection, Error, LinkLocal, Netlink, Netns, PodEnd, Route, RouteKind, Sysctl,
+    VethSpec, link_local,
 };
 
 use crate::{POD_MAC, Scene, chain, ip, named};
@@ -271,4 +272,36 @@ async fn a_link_made_in_the_pod_is_configured_there() {
         .await
         .expect_err("no net2");
     assert!(gone.is_gone(), "{gone:?}");
+}
+
+/// Packets to an address without a local route are forwarded or dropped.
+#[tokio::test]
+async fn a_link_that_is_made_takes_packets_to_all_of_its_addresses() {
+    let Some(scene) = Scene::set() else { return };
+    let node = Netlink::in_netns(&scene.node).expect("a handle");
+    for number in 0..200 {
+        let name = format!("net{number}");
+        let mut end = PodEnd::new(&name);
+        let addresses = [format!("10.{number}.0.5"), format!("fd10:{number}::5")];
+        let addresses = addresses.map(|it| ip(&it));
+        end.addresses = addresses.map(|it| Address::new(it, 24)).to_vec();
+        end.link_local = LinkLocal::Eui64;
+        let spec = VethSpec {
+            peer_netns: Some(scene.pod.clone()),
+            ..VethSpec::new(&format!("host{number}"), &name)
+        };
+        let here = move |connection: &mut Connection| {
+            let pair = connection.create_veth(&spec)?;
+            connection.set_up(pair.host_ifindex)
+        };
+        node.make_pod_link(&scene.pod, end, here)
+            .await
+            .unwrap_or_else(|error| panic!("{}", chain(&error)));
+        let mut pod = scene.pod();
+        for address in addresses {
+            let found = pod.route_to(address).expect("an answer");
+            let kind = found.map(|route| route.kind);
+            assert_eq!(kind, Some(RouteKind::Local), "{address} of {name}");
+        }
+    }
 }
