@@ -5,13 +5,13 @@ mod peers;
 
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
 pub use self::peers::multus;
-use crate::build::{self, Built};
+use crate::build::{self, Built, Profile};
 use crate::step::{execute, is_root, leave_signals_to_children, say, show};
 use crate::{Done, workspace};
 
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Done {
         return Ok(ExitCode::SUCCESS);
     }
     measure(
-        Kind::Figures,
+        &harness(Kind::Figures)?,
         &build::named_or_built()?,
         &options.rest,
         peers::install,
@@ -66,16 +66,17 @@ pub(crate) fn run(options: &Options) -> Done {
 /// because of a figure.
 pub(crate) fn quick(built: &Built) -> Result<()> {
     let arguments = ["--quick", "--peers", "veth,bridge,bandwidth"].map(OsString::from);
-    let kind = Kind::Function;
+    // It was built with what it measures.
+    let harness = Profile::Release.binary("podnet-bench");
     let packages = |_: &mut Command| peers::install_packages();
-    if measure(kind, built, &arguments, packages)? != ExitCode::SUCCESS {
+    if measure(&harness, built, &arguments, packages)? != ExitCode::SUCCESS {
         bail!("the bench failed, or figures of podnet are missing");
     }
     Ok(())
 }
 
 fn measure(
-    kind: Kind,
+    harness: &Path,
     built: &Built,
     arguments: &[OsString],
     peers: impl FnOnce(&mut Command) -> Result<()>,
@@ -83,7 +84,7 @@ fn measure(
     if !is_root() {
         bail!("the bench makes network namespaces and loads eBPF programs: run it as root");
     }
-    let mut command = Command::new(harness(kind)?);
+    let mut command = Command::new(harness);
     command.arg("run").args(arguments);
     command.current_dir(workspace::root());
     built.describe_to(&mut command);
@@ -129,7 +130,7 @@ fn harness(kind: Kind) -> Result<PathBuf> {
 enum Kind {
     /// To measure.
     Figures,
-    /// To see that it works, or to say something.
+    /// To say something.
     Function,
 }
 

@@ -122,12 +122,16 @@ pub(crate) fn named_or_built() -> Result<Built> {
 /// Options for a small plugin.
 ///
 /// It lives for a few milliseconds, of which loading and relocating it would be a tenth.
-const SMALL: [&str; 4] = [
+const SMALL: [&str; 5] = [
+    "profile.release.panic=\"abort\"",
     "profile.release.lto=\"fat\"",
     "profile.release.codegen-units=1",
     "profile.release.opt-level=\"s\"",
     "profile.release.strip=\"symbols\"",
 ];
+
+/// Cargo's arguments for the agent.
+const AGENT: [&str; 4] = ["--package", "agent", "--bin", "podnet-agent"];
 
 /// Cargo's arguments for the demo.
 const DEMO: [&str; 4] = ["--package", "demo", "--bin", "podnet-demo"];
@@ -165,12 +169,23 @@ pub(crate) fn for_machine(release: bool, machine: &Machine) -> Result<Built> {
     Ok(Built { agent, cni, object })
 }
 
-/// Builds everything, for `run` and for the verbs that test the result.
+/// Builds everything, for `run` and for the verbs that use the result.
 pub(crate) fn everything(release: bool) -> Result<Built> {
     let profile = Profile::of(release);
+    let mut agent = workspace::cargo(["build"]);
+    agent.args(AGENT).args(profile.arguments());
+    by(profile, agent)
+}
+
+/// Builds everything, the agent and maybe more by this command of cargo.
+pub(crate) fn by(profile: Profile, mut command: Command) -> Result<Built> {
     let object = workspace::ebpf_object();
     build_ebpf::object(&object)?;
-    products(profile, object)
+    let target = plugin_target()?;
+    say("building podnet-agent, and podnet (static)");
+    command.env("PODNET_EBPF_OBJECT", &object);
+    let ((), cni) = in_parallel(|| execute(&mut command), || plugin(profile, &target))?;
+    Ok(built(profile, object, cni))
 }
 
 /// Builds everything for the demo, and the demo itself.
@@ -198,21 +213,11 @@ pub(crate) fn demo(profile: Profile) -> Result<PathBuf> {
     Ok(profile.binary("podnet-demo"))
 }
 
-/// Builds the agent around an object, and the plugin.
-fn products(profile: Profile, object: PathBuf) -> Result<Built> {
-    let target = plugin_target()?;
-    say("building podnet-agent, and podnet (static)");
-    let ((), cni) = in_parallel(
-        || execute(&mut agent(profile, &object)),
-        || plugin(profile, &target),
-    )?;
-    Ok(built(profile, object, cni))
-}
-
 /// The command that builds the agent around an object.
 fn agent(profile: Profile, object: &Path) -> Command {
-    let mut command = workspace::cargo(["build", "--package", "agent", "--bin", "podnet-agent"]);
+    let mut command = workspace::cargo(["build"]);
     command
+        .args(AGENT)
         .args(profile.arguments())
         .env("PODNET_EBPF_OBJECT", object);
     command

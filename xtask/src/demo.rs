@@ -26,7 +26,9 @@ pub(crate) fn run(options: &Options) -> Done {
     let mut command = if options.teardown {
         Command::new(build::demo(Profile::Demo)?)
     } else if let Some(built) = build::named() {
-        program(Profile::Demo, &built)?
+        let mut command = Command::new(build::demo(Profile::Demo)?);
+        built.describe_to(&mut command);
+        command
     } else {
         say("building podnet and the demo: some minutes for the first time, and quick ever after");
         let built = build::with_demo()?;
@@ -49,13 +51,9 @@ pub(crate) fn run(options: &Options) -> Done {
     })
 }
 
-/// The demo with binaries that were built before, as a test.
+/// The demo as a test, with binaries that were built before as it was itself.
 pub(crate) fn with(built: &Built) -> Result<()> {
-    execute(&mut program(Profile::Release, built)?)
-}
-
-fn program(profile: Profile, built: &Built) -> Result<Command> {
-    let mut command = Command::new(build::demo(profile)?);
+    let mut command = Command::new(Profile::Release.binary("podnet-demo"));
     built.describe_to(&mut command);
-    Ok(command)
+    execute(&mut command)
 }

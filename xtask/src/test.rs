@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every check and test, cheapest first, with one summary line.
 
 mod disk;
+pub(crate) mod programs;
 mod report;
 mod skips;
 mod summary;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+pub use self::programs::release_tests;
 pub(crate) use self::report::Report;
 pub(crate) use self::skips::Place;
 pub(crate) use self::summary::Rest;
@@ -23,9 +25,6 @@ use crate::conformance;
 use crate::matrix::Recorder;
 use crate::step::{capture, execute, is_root, say, show};
 use crate::{bench, build_ebpf, cluster, demo, interop, kubernetes, tidy, vm, workspace};
-
-/// Packages whose tests need root and the eBPF object.
-pub(crate) const PRIVILEGED: [&str; 2] = ["tests", "datapath"];
 
 /// Where tests find kubectl's plugin.
 const PLUGIN: &str = "PODNET_KUBECTL_PLUGIN";
@@ -183,7 +182,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         report.here().ended(conformance::Tier::Unit, done);
     }
     if options.tier != Tier::Unit {
-        let built = report.stage("build", &Place::Host, |_| build::everything(true));
+        let built = report.stage("build", &Place::Host, |_| programs::build());
         let end = options.machines_end(started);
         let binaries = built.as_ref().filter(|_| options.tier.includes(Tier::Vm));
         let binaries = binaries.filter(|_| vm::is_worth_it(end)).and_then(|built| {
@@ -330,17 +329,10 @@ fn static_checks(report: &mut Report) {
 }
 
 fn unit(filter: &[String], tally: &mut Tally) -> Result<()> {
-    // Of these packages no more than what needs no root.
-    let bench = ["--package", "bench", "--lib"];
-    let programs = ["--package", "demo", "--package", "test-cluster"];
-    let fixtures = ["--package", "testbed", "--lib"];
-    let mut first = Ok(());
-    for which in [&[][..], &bench, &programs, &fixtures] {
-        let mut command = workspace::cargo(["test", "--no-fail-fast"]);
-        let done = cargo_test(command.args(which), &[], filter, tally);
-        first = first.and(done);
-    }
-    first
+    // All at once: libraries would be built again for another choice of packages.
+    let mut command = workspace::cargo(["test", "--no-fail-fast", "--workspace"]);
+    command.args(["--exclude", "agent-ebpf", "--exclude", "tests"]);
+    cargo_test(&mut command, &[], filter, tally)
 }
 
 fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()> {
@@ -351,9 +343,7 @@ fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()>
     let plugin = build::kubectl_plugin(None)?;
     let mut command = release_tests();
     command.arg("--no-fail-fast");
-    for package in PRIVILEGED {
-        command.args(["--package", package]);
-    }
+    programs::privileged(&mut command)?;
     built.describe_to(&mut command);
     others.describe_to(&mut command);
     command
@@ -381,13 +371,7 @@ fn api_server(
     let mut command = release_tests();
     built.describe_to(&mut command);
     command.env(PLUGIN, build::kubectl_plugin(None)?);
-    command.args([
-        "--no-fail-fast",
-        "--package",
-        "tests",
-        "--test",
-        "kubernetes",
-    ]);
+    command.args(["--no-fail-fast", "--test", programs::API]);
     match programs {
         Ok(programs) => command.env("PODNET_KUBERNETES", programs),
         Err(why) => command.env("PODNET_NO_KUBERNETES", format!("{why:#}")),
@@ -413,18 +397,6 @@ fn nodes_and_pods(
         return Ok(());
     }
     cluster::tier(filter, tally)
-}
-
-/// Returns `cargo test --release` as the privileged tests are built.
-///
-/// It is so here and for the VMs: without the link-time optimisation the shipped binaries get, which
-/// costs minutes and finds nothing.
-pub fn release_tests() -> Command {
-    let mut command = workspace::cargo(["test", "--release"]);
-    command
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-    command
 }
 
 /// Runs a `cargo test` command and counts what it prints.

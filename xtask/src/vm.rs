@@ -21,21 +21,14 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use self::parts::Shares;
-use crate::build::{self, Built};
+use crate::build::Built;
+use crate::install;
 use crate::step::{capture, say};
-use crate::test::{PRIVILEGED, Report, Tally, release_tests};
-use crate::{install, workspace};
+use crate::test::{Report, Tally, programs, release_tests};
 
 pub(crate) use self::initramfs::shared_libraries;
 pub use self::kernel::version as kernel_version;
 pub(crate) use self::side::{End, Plan, is_worth_it};
-
-/// Packages whose integration tests need a kernel to test against.
-///
-/// They are `<package>/tests/*.rs`, grouped as they are built together. Those that are tested on this
-/// machine, too, are not compiled again only if cargo is asked for the same packages: others have other
-/// features of what all need.
-const PACKAGES: [&[&str]; 2] = [&PRIVILEGED, &["netdev"]];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -61,7 +54,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
     if options.cluster {
         return cluster::run(&versions, &options.filter);
     }
-    let built = build::everything(true)?;
+    let built = programs::build()?;
     tools()?;
     let binaries = test_binaries(&built)?;
     let end = match options.end {
@@ -192,41 +185,12 @@ pub(crate) struct TestBinary {
     path: PathBuf,
 }
 
-/// Builds the integration tests of [`PACKAGES`] and returns where cargo put them.
+/// Builds the privileged tests and returns where cargo put them.
 pub(crate) fn test_binaries(built: &Built) -> Result<Vec<TestBinary>> {
     say("building the privileged tests");
-    let packages = workspace::packages()?;
-    let mut found = Vec::new();
-    for names in PACKAGES {
-        let chosen = packages.iter().filter(|package| {
-            let name = package["name"].as_str();
-            name.is_some_and(|name| names.contains(&name))
-        });
-        found.extend(binaries_of(chosen, built)?);
-    }
-    Ok(found)
-}
-
-fn binaries_of<'a>(
-    packages: impl Iterator<Item = &'a Value>,
-    built: &Built,
-) -> Result<Vec<TestBinary>> {
     let mut command = release_tests();
     command.args(["--no-run", "--message-format=json-render-diagnostics"]);
-    let mut wanted = 0;
-    for package in packages {
-        let targets: Vec<&str> = test_targets(package).collect();
-        if !targets.is_empty() {
-            command.args(["--package", package["name"].as_str().unwrap_or_default()]);
-        }
-        for target in targets {
-            command.args(["--test", target]);
-            wanted += 1;
-        }
-    }
-    if wanted == 0 {
-        bail!("packages of {PACKAGES:?} have no integration tests");
-    }
+    let wanted = programs::privileged(&mut command)?;
     built.describe_to(&mut command);
     let mut found = Vec::new();
     for line in capture(&mut command)?.lines() {
@@ -237,19 +201,6 @@ fn binaries_of<'a>(
         bail!("cargo built {} of {wanted} test binaries", found.len());
     }
     Ok(found)
-}
-
-/// Lists the test targets that `cargo test` runs without a cluster around them.
-fn test_targets(package: &Value) -> impl Iterator<Item = &str> {
-    package["targets"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|target| {
-            let is_test = target["kind"].as_array()?.iter().any(|kind| kind == "test");
-            let by_itself = target["test"] == true;
-            target["name"].as_str().filter(|_| is_test && by_itself)
-        })
 }
 
 fn test_artifact(message: &Value) -> Option<TestBinary> {

@@ -315,7 +315,7 @@ pub(super) fn build(mut command: Command) -> Result<PathBuf> {
     say("building the tests");
     command
         .args(["--no-run", "--message-format=json-render-diagnostics"])
-        .args(["--package", "tests", "--test", "e2e"]);
+        .args(["--test", "e2e"]);
     let messages = capture(&mut command)?;
     let found = messages.lines().find_map(executable);
     found.context("cargo built no test binary")
