@@ -75,7 +75,7 @@ pub fn take_turns(order: &str) -> Result<Vec<f64>> {
     let ways = ways.map(|[from, to]| Ok([place(from)?, place(to)?]));
     let mut ways = turns::open(order.exchange, ways.collect::<Result<_>>()?)?;
     stay_on(order.cpu)?;
-    turns::measure(&mut ways, Duration::from_millis(order.millis))
+    turns::measure(&mut ways, Duration::from_millis(order.millis), order.all)
 }
 
 /// A namespace and an address in it.

@@ -52,8 +52,7 @@ pub(crate) fn measure(
     bench.progress.stage("traffic");
     let rounds = bench.rounds(11);
     bench.progress.expect(rounds * traffic.len());
-    // Of fewer turns too many may be interrupted where others use the machine.
-    let time = Duration::from_millis(bench.size(400, 100));
+    let time = Duration::from_millis(bench.size(400, 20));
     for round in 0..rounds {
         for (what, unit, many, exchange) in traffic {
             let order: Vec<usize> = shuffled(ways.len(), round).collect();
@@ -61,7 +60,7 @@ pub(crate) fn measure(
             let mut found = vec![0.0; ways.len()];
             for (at, nanos) in order
                 .iter()
-                .zip(order::by_turns_at(*exchange, &shown, time)?)
+                .zip(order::by_turns(*exchange, &shown, (time, bench.quick))?)
             {
                 found[*at] = nanos;
                 let (value, better) = match many {

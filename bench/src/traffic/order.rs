@@ -136,6 +136,8 @@ pub struct Turns {
     pub millis: u64,
     /// Processor.
     pub cpu: usize,
+    /// Turns count that something interrupted: no figure is wanted.
+    pub all: bool,
 }
 
 /// Order to the probe.
@@ -228,22 +230,14 @@ fn end(side: &Side) -> End {
 /// Sends by each way in turn; returns nanoseconds of each.
 ///
 /// Each has this time in all, a few milliseconds in a turn. What changes on the machine meanwhile changes for all of them.
+/// A way may lead to the address of a Service. With `all`, turns that something interrupted count, too.
 ///
 /// # Errors
 /// The probe fails.
-pub fn by_turns(exchange: Exchange, ways: &[[&Side; 2]], time: Duration) -> Result<Vec<f64>> {
-    let ways: Vec<_> = ways.iter().map(|way| (*way, None)).collect();
-    by_turns_at(exchange, &ways, time)
-}
-
-/// As [`by_turns`], by ways that may lead to the address of a Service.
-///
-/// # Errors
-/// The probe fails.
-pub fn by_turns_at(
+pub fn by_turns(
     exchange: Exchange,
     ways: &[([&Side; 2], Option<IpAddr>)],
-    time: Duration,
+    (time, all): (Duration, bool),
 ) -> Result<Vec<f64>> {
     let order = Turns {
         exchange,
@@ -259,9 +253,10 @@ pub fn by_turns_at(
             .collect(),
         millis: u64::try_from(time.as_millis())?,
         cpu: super::cpus()[0],
+        all,
     };
-    let all = time * u32::try_from(ways.len())?;
-    Running::start("turns", &serde_json::to_string(&order)?, true, all)?.read()
+    let whole = time * u32::try_from(ways.len())?;
+    Running::start("turns", &serde_json::to_string(&order)?, true, whole)?.read()
 }
 
 /// Sends from `a` to `b` and waits for what is found.
