@@ -100,6 +100,12 @@ pub(super) fn update(
             maps.sets.remove(&set_key(generation, place, atom))?;
         }
     }
+    // A number that is free may be another set's next, which has not all of these rows.
+    for (place, set) in old.sets.iter().enumerate().skip(new.sets.len()) {
+        for (atom, _) in set.entries() {
+            maps.sets.remove(&set_key(generation, place, atom))?;
+        }
+    }
     let (mut changed, mut before) = (false, Before::new(new));
     // Without sets nothing was judged.
     let is_first = old.sets.is_empty();

@@ -86,3 +86,33 @@ fn a_failed_add_leaves_no_policy_in_force() {
         free.detach("routed", "net1");
     }
 }
+
+/// A set that gets the number of one before has none of its rows.
+#[test]
+fn a_set_with_the_number_of_another_lets_nothing_of_it_pass() {
+    let to = |app: &str| {
+        format!(
+            "policyTypes: [Egress], egress: [{{to: [{{podSelector: {{matchLabels: {{app: {app}}}}}}}]}}]"
+        )
+    };
+    let policies = [
+        policy("first", "routed", "first", &to("near")),
+        policy("second", "routed", "second", &to("far")),
+        policy("third", "routed", "third", "policyTypes: [Egress]"),
+    ];
+    let node = Node::start(setup().file("a.yaml", &policies.join("---\n")));
+    let [(_near, near), (_far, far), (_first, first)] =
+        ["near", "far", "first"].map(|name| app(&node, name, "routed"));
+    answers(&first, &near, 80);
+    let (pod, second) = app(&node, "second", "routed");
+    answers(&second, &far, 80);
+    pod.detach("routed", "net1");
+    // The set of the pod that has left is the last one, and is free.
+    let (_third, third) = app(&node, "third", "routed");
+    assert!(
+        !arrives(&third, &far, 80),
+        "the third is judged by the second's policy"
+    );
+    assert!(!arrives(&third, &near, 80));
+    answers(&first, &near, 80);
+}
