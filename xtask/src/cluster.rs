@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
+use crate::build::Built;
 use crate::conformance;
 use crate::step::{capture, execute, show};
 use crate::test::{Reader, Tally};
@@ -51,8 +52,10 @@ pub(crate) fn check() -> Result<()> {
 ///
 /// # Errors
 /// Something cannot be started, a test fails, or something is left.
-pub(crate) fn tier(filter: &[String], tally: &mut Tally) -> Result<()> {
+pub(crate) fn tier(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()> {
     let mut command = program(RELEASE)?;
+    // They are what its image has.
+    built.describe_to(&mut command);
     command
         .args(["tier", "--"])
         .args(filter)

@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
     };
     let (image, file) = match &machine {
         None => (
-            image(&build::everything(true)?)?,
+            image(&build::named_or_built()?)?,
             "podnet-image.tar".to_owned(),
         ),
         Some(machine) => (

@@ -273,7 +273,7 @@ impl Here<'_> {
         if nodes.is_some() && options.starts_cluster(self.started.elapsed()) {
             say("tier cluster: podnet in a cluster of two nodes");
             report.stage("e2e tests", &host, |tally| {
-                nodes_and_pods(can, filter, tally)
+                nodes_and_pods(self.built()?, can, filter, tally)
             });
         }
     }
@@ -387,6 +387,7 @@ fn api_server(
 
 /// A machine that cannot have a cluster skips all of its tests.
 fn nodes_and_pods(
+    built: &Built,
     can: Result<(), &anyhow::Error>,
     filter: &[String],
     tally: &mut Tally,
@@ -396,7 +397,7 @@ fn nodes_and_pods(
         tally.skipped.insert("e2e".to_owned(), reason);
         return Ok(());
     }
-    cluster::tier(filter, tally)
+    cluster::tier(built, filter, tally)
 }
 
 /// Runs a `cargo test` command and counts what it prints.

@@ -24,7 +24,7 @@ const FLOORS: [&[&str]; 13] = [
     // The value that holds all rooms.
     &["node"],
     &["tombstone"],
-    &["recover", "request"],
+    &["node_access", "recover", "request"],
     // Front ends.
     &["cni", "device_plugin", "pods"],
     &["install"],
