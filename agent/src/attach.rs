@@ -133,7 +133,7 @@ impl<P: Ports, R: Reach, T: Tables, A: Authority> Attachments<P, R, T, A> {
                 }
                 Err(error) => return Err(error),
             }
-        } else {
+        } else if !wanted.is_of_node() {
             let used = Used::Network(network.name.clone());
             Box::pin(self.authority.allow(wanted.pod.as_ref(), [used])).await?;
         }

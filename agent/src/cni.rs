@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use api::Shortened;
+use book::access;
 use book::ledger::Made;
 use cni_spec::{
     Call, CniArgs, CniRequest, CniResult, CniVersion, Command, ConfHead, GcList, Invocation,
@@ -148,6 +149,10 @@ async fn dispatch(node: &Arc<Node>, request: &CniRequest, netns: Option<Netns>) 
     let conf = request.conf()?;
     if request.command == Command::Status {
         return answer_status(node, request, &conf).await;
+    }
+    let key = invocation.call.key();
+    if key.is_some_and(|key| access::is_of_node(&key.container)) {
+        return Err(AgentError::NodeContainer);
     }
     node.until_ready().await?;
     match &invocation.call {

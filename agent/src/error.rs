@@ -207,6 +207,12 @@ pub enum AgentError {
         /// The path.
         path: String,
     },
+    /// The container is the one that ports of the node itself are of.
+    #[error(
+        "containers {}* are those of the node's own ports on networks, which no runtime makes or removes: use another CNI_CONTAINERID",
+        book::access::CONTAINERS
+    )]
+    NodeContainer,
     /// The file of a `DEL` that was carried out stays.
     #[error("cannot remove {}", path.display())]
     Tombstone {

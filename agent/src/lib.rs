@@ -19,6 +19,7 @@
 //! - [`capture`] shows the packets of one port, each with its verdict.
 //! - [`devices`] has ports as devices that Kubernetes counts and gives to pods.
 //! - [`install`] puts the plugin where the runtime finds it.
+//! - `node_access` gives the node a port of its own on networks that say so.
 //! - [`recover`] runs the same path at start and on a timer, whatever happened in between, and passes on
 //!   what happens to links.
 //!
@@ -44,6 +45,7 @@ pub mod install;
 pub mod kube;
 pub mod lease;
 pub mod node;
+mod node_access;
 pub mod places;
 pub mod pods;
 pub mod recover;

@@ -1,9 +1,9 @@
 //! The node: everything that requests share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use book::Book;
@@ -84,6 +84,8 @@ pub struct Node {
     pub tombstones: PathBuf,
     /// The lease that a restart of this agent goes by.
     pub lease: RestartLease,
+    /// Networks on which the node has no port that it should have, with the reason.
+    pub(crate) without_access: Mutex<BTreeMap<String, String>>,
     /// Asks for an audit as soon as the one that runs is over.
     pub audit_wanted: Notify,
     /// Requests so far, to find their log lines.
@@ -240,6 +242,7 @@ impl Node {
             port_metrics: parts.port_metrics,
             tombstones: parts.tombstones,
             lease: parts.lease,
+            without_access: Mutex::default(),
             audit_wanted: Notify::new(),
             requests: AtomicU64::new(0),
             ready: parts.ready,

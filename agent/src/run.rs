@@ -45,7 +45,7 @@ use crate::install::Install;
 use crate::kube::{self, Cluster};
 use crate::lease::RestartLease;
 use crate::node::{Node, Parts};
-use crate::{admin, recover};
+use crate::{admin, node_access, recover};
 use crate::{door, tombstone};
 
 mod aside;
@@ -444,6 +444,7 @@ async fn background(
             None => stopped("following the paths to other nodes", "its thread died".into()),
         },
         () = follow_members(node) => stopped("following members on other nodes", "it ended".into()),
+        () = node_access::keep(node) => stopped("keeping the node's ports on networks", "it ended".into()),
         () = node.ports.keep_switch() => stopped("watching the switch", "it ended".into()),
         () = limits(node) => stopped("following rates", "it ended".into()),
         end = tombstone::follow(node) => {

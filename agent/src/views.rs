@@ -53,6 +53,7 @@ async fn networks(node: &Node) -> Result<Value, AgentError> {
     let most = node.reach.most_connections();
     let world = node.world.get();
     let mut default_network = delegated::default_network(node, &world);
+    let without_access = node.without_access();
     let ledger = node.book.ledger();
     let mut rows: Vec<Value> = world
         .resolved
@@ -78,6 +79,8 @@ async fn networks(node: &Node) -> Result<Value, AgentError> {
                 "gateways": definition.map(|network| network.subnets.iter().filter_map(|subnet| subnet.gateway).collect::<Vec<_>>()),
                 "mtu": definition.map(|network| network.mtu),
                 "egress": definition.map(|network| network.egress.as_str()),
+                "nodeAccess": definition.map(|network| network.node_access.as_str()),
+                "nodeAccessProblem": without_access.get(&status.name),
                 "connections": tracked.map(|it| it.connections),
                 "connectionsMost": tracked.and(most),
                 "connectionsRefused": tracked.map(|it| it.refused),

@@ -58,9 +58,10 @@ pub(crate) fn measure(
             let order: Vec<usize> = shuffled(ways.len(), round).collect();
             let shown: Vec<_> = order.iter().map(|&at| (ways[at].1, ways[at].2)).collect();
             let mut found = vec![0.0; ways.len()];
-            for (at, nanos) in order
-                .iter()
-                .zip(order::by_turns(*exchange, &shown, (time, bench.quick))?)
+            for (at, nanos) in
+                order
+                    .iter()
+                    .zip(order::by_turns(*exchange, &shown, (time, bench.quick))?)
             {
                 found[*at] = nanos;
                 let (value, better) = match many {

@@ -24,6 +24,7 @@ mod e2e {
     mod hostile;
     mod lists;
     mod native;
+    mod node_access;
     mod protection;
     mod reach;
     mod removal;

@@ -6,7 +6,9 @@ mod services {
     mod across;
     mod changes;
     mod local;
+    mod node_access;
     mod policies;
     mod restarts;
+    mod rolling;
     mod sockets;
 }

@@ -47,7 +47,7 @@ impl Tables for Judged {
         self.tables.reconcile_port(record)?;
         match is_live {
             true => Ok(()),
-            false => self.guards.gone(record.port_id),
+            false => self.guards.gone(record),
         }
     }
 

@@ -192,7 +192,9 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         AgentError::NotAttached { .. } => ErrorCode::UNKNOWN_CONTAINER,
         AgentError::Damaged { .. } => ErrorCode(150),
         // No CNI command asks this; what is wrong is a parameter.
-        AgentError::NoNetns { .. } | AgentError::Explain(_) => ErrorCode::INVALID_ENV,
+        AgentError::NoNetns { .. } | AgentError::Explain(_) | AgentError::NodeContainer => {
+            ErrorCode::INVALID_ENV
+        }
         AgentError::HostNetns { .. } => ErrorCode::INVALID_NETNS,
         AgentError::NameTaken { .. } => ErrorCode(111),
         AgentError::Waiting { .. } | AgentError::Tombstone { .. } => ErrorCode::TRY_AGAIN_LATER,

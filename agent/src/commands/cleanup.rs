@@ -18,7 +18,7 @@ use super::dialogue::{Failure, print};
 use crate::cli::CleanupOptions;
 use crate::install::conf;
 use crate::places::{CniPlaces, Places};
-use crate::{lease, tombstone};
+use crate::{lease, node_access, tombstone};
 
 /// The name of the directory that podnet has for itself below `/run`.
 const OWN_DIRECTORY: &str = "podnet";
@@ -97,6 +97,9 @@ pub fn cleanup(options: &CleanupOptions) -> Result<(), Failure> {
         say(what)?;
     }
     for what in routing::remove(&mut netlink, options.dry_run)? {
+        say(what)?;
+    }
+    if let Some(what) = node_access::remove(&mut netlink, options.dry_run)? {
         say(what)?;
     }
     // Where there is no BPF file system there are no pins either.

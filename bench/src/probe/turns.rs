@@ -124,7 +124,10 @@ pub(super) fn measure(
 fn mean(turns: &[Turn], all: bool) -> Result<f64> {
     let once = turns.iter().map(|turn| turn.once).min().unwrap_or_default();
     let most = TURN + once + LATE;
-    let whole: Vec<&Turn> = turns.iter().filter(|turn| all || turn.took < most).collect();
+    let whole: Vec<&Turn> = turns
+        .iter()
+        .filter(|turn| all || turn.took < most)
+        .collect();
     if whole.len() * WHOLE < turns.len() {
         bail!(
             "{} of {} turns were interrupted: they took more than {most:?}",
@@ -295,7 +298,10 @@ mod tests {
         assert!((mean(&turns, false).unwrap() - 400_000.0).abs() < 1e-6);
         let error = mean(&turns[1..2], false).unwrap_err().to_string();
         assert!(error.contains("1 of 1 turns were interrupted"), "{error}");
-        assert!(mean(&turns[1..2], true).is_ok(), "where no figure is wanted");
+        assert!(
+            mean(&turns[1..2], true).is_ok(),
+            "where no figure is wanted"
+        );
     }
 
     #[test]

@@ -164,6 +164,11 @@ pub struct SliceEndpoint {
     #[schemars(length(min = 3, max = ENDPOINT_POD_MAX), regex(pattern = POD_PATTERN))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
+    /// True for the port that the node itself has; no pod has its addresses.
+    ///
+    /// Written while policies or Services name networks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_node: bool,
     /// Labels of its pod, in files only: a cluster knows them.
     #[schemars(skip)]
     #[serde(
@@ -210,6 +215,7 @@ impl From<&Endpoint> for SliceEndpoint {
             ips: endpoint.ips.iter().map(ToString::to_string).collect(),
             since: MicroTime(endpoint.since),
             pod: pod.and_then(|pod| pod.full_name()).map(str::to_owned),
+            of_node: pod.is_some_and(crate::EndpointPod::is_of_node),
             labels: pod.map(|pod| pod.labels().clone()).unwrap_or_default(),
         }
     }

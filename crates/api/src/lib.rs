@@ -88,7 +88,7 @@ pub use meta::{
 pub use network_attachment_definition::{
     NetworkAttachmentDefinition, NetworkAttachmentDefinitionSpec,
 };
-pub use outside::{Egress, RouteSpec};
+pub use outside::{Egress, NodeAccess, RouteSpec};
 pub use parameters::{
     AttachmentParameters, AttachmentParametersSpec, Mode, ParametersStatus, PodNetworkParameters,
     PodNetworkParametersSpec, Routing, Transport, TransportSpec,

@@ -25,6 +25,35 @@ pub enum Egress {
     Uplink,
 }
 
+/// Nodes that have a port on a network of their own, to reach its pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum NodeAccess {
+    /// None.
+    #[default]
+    None,
+    /// Each node that has a pod on the network, as for probes of its kubelet.
+    Local,
+    /// Each node, as for API servers and their webhooks.
+    All,
+}
+
+impl NodeAccess {
+    /// The word in a manifest's `spec.nodeAccess`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Local => "Local",
+            Self::All => "All",
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+    pub(crate) fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
 impl Egress {
     /// The word in a manifest's `spec.egress`.
     #[must_use]

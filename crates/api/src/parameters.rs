@@ -22,7 +22,7 @@ use crate::{
     gateway::GatewaySpec,
     interface::InterfaceSpec,
     meta::null_as_default,
-    outside::{Egress, ROUTES_MAX, RouteSpec},
+    outside::{Egress, NodeAccess, ROUTES_MAX, RouteSpec},
     scheduling::SchedulingSpec,
     validate::{MTU_MAX, NetworkId, RATE_MAX},
 };
@@ -192,6 +192,9 @@ impl fmt::Display for Routing {
     Rule::new("self.?clusterServices.orValue([]).size() == 0 || self.mode == 'L3' && self.?routing.orValue('Isolated') == 'Isolated' && self.?serviceCIDRs.orValue([]).size() > 0 && self.?egress.orValue('None') != 'Uplink'")
         .message("is for mode L3 and routing Isolated with serviceCIDRs, and egress None or Masquerade; write these, or remove this field")
         .field_path(".clusterServices"),
+    Rule::new("self.?nodeAccess.orValue('None') == 'None' || size(self.?subnets.orValue([])) > 0 && self.?routing.orValue('Isolated') == 'Isolated'")
+        .message("is for networks with subnets and routing Isolated; write these, or nodeAccess None")
+        .field_path(".nodeAccess"),
     Rule::new("self.?egress.orValue('None') != 'Uplink' || self.?transport.type.orValue('Local') == 'Native'")
         .message("Uplink is for transport Native; write that, or egress Masquerade")
         .field_path(".egress"),
@@ -375,6 +378,16 @@ pub struct PodNetworkParametersSpec {
         skip_serializing_if = "Egress::is_none"
     )]
     pub egress: Egress,
+    /// Nodes with a port on the network: `None` (default), `Local` or `All`.
+    ///
+    /// They reach the pods by it. `Local`: each node that has a pod on the network, so that its kubelet can probe it. `All`: each node, for API servers
+    /// and their webhooks. Pods open no connection to a node by it.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "NodeAccess::is_none"
+    )]
+    pub node_access: NodeAccess,
     /// Largest IP packet, bytes. Default 1500, and with transport VXLAN 1430.
     ///
     /// A tunnel over IPv6 leaves 1430 of 1500 bytes.

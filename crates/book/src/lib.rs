@@ -15,6 +15,7 @@ use cni_spec::{AttachmentKey, ContainerId};
 use locks::{Guard, Rank, Ranked};
 use store::{Batch, Failure, Pending, Store, Table};
 
+pub mod access;
 pub mod aside;
 pub mod bandwidth;
 mod boot;
@@ -22,6 +23,7 @@ mod durable;
 pub mod error;
 pub mod host_ports;
 pub mod ledger;
+mod pod_end;
 pub mod pods;
 mod read;
 pub mod record;

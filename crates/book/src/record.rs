@@ -423,18 +423,20 @@ impl Attachment {
 
     /// True when packets to the pod go through the queue of its host end.
     ///
-    /// They are those that its rate holds back, copies for a whole network, those that the node routes, and
-    /// those that an XDP program shall see. Others go straight to the pod's end.
+    /// They are those that its rate holds back, copies for a whole network, those that the node routes,
+    /// those that an XDP program shall see, and those to the node itself, as `bpf_redirect_peer` leads to another
+    /// namespace only. Others go straight to the pod's end.
     pub fn host_end_queues(&self) -> bool {
         self.limits.ingress.is_some()
             || !self.network.routed
             || self.network.by_node
             || self.is_afxdp()
+            || self.is_of_node()
     }
 
     /// Prefix length of an address: its own on a routed network, else the subnet's.
     pub fn prefix_len(&self, lease: &Lease) -> u8 {
-        if self.network.routed {
+        if self.network.routed || self.is_of_node() {
             lease.prefix.max_prefix_len()
         } else {
             lease.prefix.prefix_len()
@@ -470,7 +472,8 @@ impl Attachment {
             };
             if let (true, Some(gateway)) = (self.network.routed, gateway) {
                 // On the link, for whoever makes routes of their own by it; fe80::/64 always is.
-                if !matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+                let known = matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local());
+                if !known && !self.is_of_node() {
                     routes.push(PodRoute::new(host_prefix(gateway), None));
                 }
                 for subnet in &self.network.subnets {
@@ -478,6 +481,14 @@ impl Attachment {
                         routes.push(PodRoute::new(subnet.prefix, next_hop));
                     }
                 }
+            }
+            if self.is_of_node() {
+                // The subnets, and nothing else; no route comes with its address.
+                let subnets = self.network.subnets.iter().map(|it| it.prefix);
+                let on_link =
+                    subnets.filter(|it| it.addr().is_ipv4() == v4 && !self.network.routed);
+                routes.extend(on_link.map(|subnet| PodRoute::new(subnet, None)));
+                continue;
             }
             let pushed = self.network.routes.iter();
             for route in pushed.filter(|it| it.dst.addr().is_ipv4() == v4) {

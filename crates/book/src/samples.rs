@@ -46,6 +46,7 @@ pub fn network(name: &str, mode: Mode, subnets: &[(&str, &str)]) -> Network {
         service_cidrs: Vec::new(),
         cluster_services: Vec::new(),
         egress: api::Egress::None,
+        node_access: api::NodeAccess::None,
         mtu: 1500,
         id: None,
         interface: api::Interface::VETH,

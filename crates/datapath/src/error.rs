@@ -19,6 +19,11 @@ pub enum DatapathError {
          which installs the BPF toolchain, or pass --ebpf-object"
     )]
     NoObject,
+    /// A port that has to be closed cannot be, as policies in force are not known.
+    #[error(
+        "policies are not read yet, and the port must not be there without them: it is tried again"
+    )]
+    PoliciesUnread,
     /// The eBPF object given on the command line cannot be read.
     #[error("cannot read the eBPF object {}", path.display())]
     ReadObject {

@@ -25,6 +25,7 @@ use telemetry::chain;
 use world::Current;
 use world::policies::PolicyCurrent;
 
+mod access;
 mod follow;
 mod form;
 mod members;
@@ -32,6 +33,7 @@ mod parsed;
 mod told;
 pub mod view;
 
+use self::access::NodePorts;
 use self::members::{Here, Members};
 use self::parsed::Parsed;
 use self::told::Told;
@@ -70,6 +72,8 @@ struct State {
     parsed: Option<Arc<Parsed>>,
     members: Members,
     networks: BTreeMap<u32, Network>,
+    /// Ports of the node that are closed on networks without policies.
+    alone: BTreeMap<u32, NodePorts>,
     /// No policy names a network, and nothing of any is in force.
     idle: bool,
     told: Told,
@@ -91,6 +95,8 @@ struct Network {
 struct InForce {
     parsed: Arc<Parsed>,
     here: Here,
+    /// Ports that the node itself has on the network.
+    own: NodePorts,
     /// `None` for policies that let nothing pass.
     compiled: Option<policy::Network>,
     /// Ports that have come since, with their members.
@@ -110,6 +116,7 @@ impl Guards {
                     parsed: None,
                     members: Members::new(),
                     networks: BTreeMap::new(),
+                    alone: BTreeMap::new(),
                     idle: false,
                     told: Told::new(),
                 },
@@ -143,9 +150,15 @@ impl Guards {
     pub fn admit(&self, record: &Attachment) -> Result<(), DatapathError> {
         let mut state = self.state.lock();
         let Some(parsed) = state.parse(&self.inputs) else {
-            return Ok(());
+            return match record.is_of_node() {
+                // It must be closed, and what is in force is not known.
+                true => Err(DatapathError::PoliciesUnread),
+                false => Ok(()),
+            };
         };
-        if !parsed.of(&record.network).is_empty() {
+        if record.is_of_node() {
+            state.update(&self.inputs, &parsed, &record.network)?;
+        } else if !parsed.of(&record.network).is_empty() {
             if state.add(&self.inputs, &parsed, record)? {
                 return Ok(());
             }
@@ -157,15 +170,27 @@ impl Guards {
 
     /// Forgets the sets of a port that has left the tables.
     ///
+    /// Those of another port that has its number by now stay.
+    ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn gone(&self, port: u16) -> Result<(), DatapathError> {
+    pub fn gone(&self, record: &Attachment) -> Result<(), DatapathError> {
+        let port = record.port_id;
         let mut state = self.state.lock();
+        let is_others = {
+            let ledger = self.inputs.book.ledger();
+            let mut records = ledger.entries().map(|entry| &entry.record);
+            records.any(|it| it.port_id == port && it.key != record.key)
+        };
+        if is_others {
+            return Ok(());
+        }
         for network in state.networks.values_mut() {
             if let Some(in_force) = &mut network.in_force {
-                in_force.is_whole &= in_force.member(port).is_none();
+                in_force.is_whole &= in_force.member(port).is_none() && !in_force.own.has(port);
             }
         }
+        state.alone.retain(|_, own| !own.has(port));
         self.inputs.tables.guards().forget_port(port)
     }
 
@@ -204,7 +229,8 @@ impl Guards {
         }
         state.networks.retain(|id, _| networks.contains_key(id));
         state.members.sweep();
-        state.idle = done && parsed.is_empty();
+        state.alone.retain(|id, _| networks.contains_key(id));
+        state.idle = done && parsed.is_empty() && state.alone.is_empty();
         self.count_problems(&state);
         (done, true)
     }
@@ -307,26 +333,51 @@ impl State {
         parsed: &Arc<Parsed>,
         facts: &NetworkFacts,
     ) -> Result<(), DatapathError> {
-        let policies = parsed.of(facts);
-        if policies.is_empty() {
+        let own = NodePorts::of(&inputs.book, facts.id);
+        if parsed.of(facts).is_empty() {
             self.networks.remove(&facts.id);
-            return inputs.tables.enforce(facts.id, None);
+            return self.close_alone(inputs, facts.id, own);
         }
+        self.alone.remove(&facts.id);
         let local = self.members.local(inputs, facts);
         let network = self.networks.entry(facts.id).or_default();
         // What is in force is known again only when all of it went well.
         let before = network.in_force.take();
         let fits = !network.unfit;
         if let Some(before) = before {
-            if fits && before.is_of(inputs, parsed, facts, &local) {
+            if fits && before.own == own && before.is_of(inputs, parsed, facts, &local) {
                 network.in_force = Some(before);
                 return Ok(());
             }
             let here = self.members.world(inputs, facts, local, Some(before.here));
-            return network.enforce(inputs, parsed, facts, here);
+            return network.enforce(inputs, parsed, facts, (here, own));
         }
         let here = self.members.world(inputs, facts, local, None);
-        network.enforce(inputs, parsed, facts, here)
+        network.enforce(inputs, parsed, facts, (here, own))
+    }
+}
+
+impl State {
+    /// Closes ports of the node on a network that no policy is for; most have none.
+    fn close_alone(
+        &mut self,
+        inputs: &Inputs,
+        network: u32,
+        own: NodePorts,
+    ) -> Result<(), DatapathError> {
+        if own.is_empty() {
+            self.alone.remove(&network);
+            return inputs.tables.enforce(network, None);
+        }
+        if self.alone.get(&network) != Some(&own) {
+            self.alone.remove(&network);
+            let mut closed = form::closed(&[]);
+            own.close(&mut closed);
+            inputs.tables.enforce(network, Some(&Arc::new(closed)))?;
+            self.alone.insert(network, own);
+            self.idle = false;
+        }
+        Ok(())
     }
 }
 
@@ -336,16 +387,22 @@ impl Network {
         inputs: &Inputs,
         parsed: &Arc<Parsed>,
         facts: &NetworkFacts,
-        here: Here,
+        (here, own): (Here, NodePorts),
     ) -> Result<(), DatapathError> {
-        let policies = parsed.of(facts);
+        let policies = own.add_to(parsed.of(facts));
         let judged = 0..here.ports.len();
         // Closed: none of its policies can be half in force.
-        let close = || Arc::new(form::closed(&here.selected(policies)));
+        let close = || {
+            let mut closed = form::closed(&here.selected(&policies));
+            own.close(&mut closed);
+            Arc::new(closed)
+        };
         let (guarded, mut compiled, mut refused) =
-            match self.compiler.compile(&here.world, policies, judged) {
+            match self.compiler.compile(&here.world, &policies, judged) {
                 Ok(compiled) => {
-                    let guarded = form::of(&compiled, &here.ports);
+                    let mut guarded = form::of(&compiled, &here.ports);
+                    own.name(&mut guarded, &compiled, &here.of_nodes);
+                    own.close(&mut guarded);
                     match form::beyond_share(&guarded) {
                         None => (Arc::new(guarded), Some(compiled), None),
                         reason => (close(), None, reason),
@@ -378,6 +435,7 @@ impl Network {
         self.in_force = Some(InForce {
             parsed: Arc::clone(parsed),
             here,
+            own,
             compiled,
             added: BTreeMap::new(),
             is_whole: true,

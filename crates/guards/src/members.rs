@@ -9,7 +9,7 @@ use book::record::{Attachment, NetworkFacts};
 use policy::{
     Direction, Labels, Member, NamedPort, Node, Policy, Protocol, Workload, Workloads, World,
 };
-use tables::remotes::Resolved;
+use tables::remotes::{RemoteEndpoint, Resolved};
 use world::policies::{PodFacts, PolicyWorld};
 
 use crate::Inputs;
@@ -69,6 +69,8 @@ pub(crate) struct Here {
     pub(crate) world: World,
     /// Port ids of the first members, ascending.
     pub(crate) ports: Vec<u16>,
+    /// Addresses of ports that other nodes themselves have.
+    pub(crate) of_nodes: Vec<IpAddr>,
 }
 
 impl Here {
@@ -118,6 +120,7 @@ impl Members {
         let ledger = inputs.book.ledger();
         let records = ledger.entries_on(facts.id);
         records
+            .filter(|record| !record.is_of_node())
             .map(|record| (record.port_id, self.member(inputs, &policies, record)))
             .collect()
     }
@@ -154,6 +157,10 @@ impl Members {
             None if facts.by_node => members.extend(self.routed(inputs, &sources, facts)),
             None => members.extend(self.far(inputs, &sources)),
         }
+        let of_nodes = match &mut before {
+            Some(before) => std::mem::take(&mut before.of_nodes),
+            None => of_nodes(&sources),
+        };
         let before = before.filter(|before| before.sources.are(&sources));
         let (mut namespaces, nodes) = before.map_or_else(
             || {
@@ -184,6 +191,7 @@ impl Members {
                 nodes,
             },
             ports,
+            of_nodes,
         }
     }
 
@@ -218,6 +226,7 @@ impl Members {
     fn far(&mut self, inputs: &Inputs, sources: &Sources) -> Vec<Member> {
         let workloads = self.workloads.get_or_insert_default();
         let said = sources.said.iter().flat_map(|said| &said.endpoints);
+        let said = said.filter(|endpoint| !is_of_node(endpoint));
         said.map(|endpoint| {
             let pod = endpoint.pod.as_ref();
             let key = pod.and_then(|pod| pod.key());
@@ -238,6 +247,21 @@ impl Members {
         })
         .collect()
     }
+}
+
+/// Reports whether an endpoint is the port of a node.
+///
+/// It is no pod's: its address is one of those that blocks of rules have.
+fn is_of_node(endpoint: &RemoteEndpoint) -> bool {
+    endpoint.pod.as_ref().is_some_and(|pod| pod.is_of_node())
+}
+
+fn of_nodes(sources: &Sources) -> Vec<IpAddr> {
+    let said = sources.said.iter().flat_map(|said| &said.endpoints);
+    let ports = said.filter(|endpoint| is_of_node(endpoint));
+    ports
+        .flat_map(|endpoint| endpoint.ips.iter().copied())
+        .collect()
 }
 
 /// A workload that may not be known.

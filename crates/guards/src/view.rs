@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use policy::{Decision, Direction, PeerEnd, Protocol, Traffic};
 
 use crate::Guards;
+use crate::access::NodePorts;
 
 /// A policy, and what becomes of it on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,10 +127,19 @@ impl Guards {
             let found = ledger.networks().find(|facts| facts.id == asked.network);
             found.cloned()?
         };
-        let policies = parsed.of(&facts);
+        let own = NodePorts::of(&self.inputs.book, facts.id);
+        if own.has(asked.port) {
+            return (asked.side == Side::Receiver).then(|| Why {
+                allows: false,
+                reason: "The port is the node's own, to which others open no connection."
+                    .to_owned(),
+            });
+        }
+        let policies = own.add_to(parsed.of(&facts));
         if policies.is_empty() {
             return None;
         }
+        let policies = &*policies;
         let local = state.members.local(&self.inputs, &facts);
         let here = state.members.world(&self.inputs, &facts, local, None);
         let place = here.ports.iter().position(|port| *port == asked.port)?;

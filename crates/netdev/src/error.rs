@@ -269,6 +269,15 @@ pub enum Error {
         #[source]
         source: Refusal,
     },
+    /// `RTM_NEWRULE`, `RTM_DELRULE`.
+    #[error("cannot change the rule for the host's own packets to table {table}")]
+    Rule {
+        /// The table.
+        table: u32,
+        /// The kernel's reason.
+        #[source]
+        source: Refusal,
+    },
     /// `RTM_NEWNEIGH`.
     #[error("cannot tell {link} where {address} is")]
     AddNeighbour {
@@ -462,6 +471,7 @@ impl Error {
             | Self::AddRoute { source, .. }
             | Self::RemoveRoute { source, .. }
             | Self::AddNeighbour { source, .. }
+            | Self::Rule { source, .. }
             | Self::Netfilter { source, .. }
             | Self::FindRoute { source, .. }
             | Self::Filter { source, .. }

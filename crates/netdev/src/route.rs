@@ -70,6 +70,8 @@ pub struct Route {
     pub mtu: Option<u32>,
     /// TCP maximum segment size to advertise, bytes.
     pub advmss: Option<u32>,
+    /// Source address that the host prefers (`RTA_PREFSRC`); one of its own.
+    pub source: Option<IpAddr>,
     /// Routing table; `None`: main.
     pub table: Option<u32>,
     /// Its maker (`rtm_protocol`); `None`: static, as with `ip route`.
@@ -89,6 +91,7 @@ impl Route {
             metric: None,
             mtu: None,
             advmss: None,
+            source: None,
             table: None,
             protocol: None,
         }
@@ -120,6 +123,10 @@ impl Route {
         attributes.push(RouteAttribute::Oif(self.ifindex));
         attributes.push(RouteAttribute::Table(self.table()));
         attributes.extend(self.metric.map(RouteAttribute::Priority));
+        let source = self
+            .source
+            .map(|source| RouteAttribute::PrefSource(source.into()));
+        attributes.extend(source);
         let metrics: Vec<_> = self
             .mtu
             .map(RouteMetric::Mtu)
@@ -356,6 +363,16 @@ impl Connection {
         message.header.protocol = RouteProtocol::from(protocol);
         self.list_routes(&message, |route| {
             route.protocol == Some(protocol) && route.table() == RT_TABLE_MAIN
+        })
+    }
+
+    /// Lists the unicast routes of the main table and of another one, IPv4 first.
+    ///
+    /// # Errors
+    /// [`Error::List`], [`Error::DumpInterrupted`].
+    pub fn routes_beside(&mut self, table: u32) -> Result<Vec<Route>, Error> {
+        self.list_routes(&RouteMessage::default(), |route| {
+            [RT_TABLE_MAIN, table].contains(&route.table())
         })
     }
 

@@ -86,13 +86,24 @@ fn path(ifname: &str, family: Family, key: &str) -> Result<PathBuf, Error> {
 pub fn write(ifname: &str, settings: &[Sysctl]) -> Result<(), Error> {
     for Sysctl { family, key, value } in settings {
         let path = path(ifname, *family, key)?;
-        set(&path, value).map_err(|source| Error::Sysctl {
-            action: format!("write {value:?} to"),
-            path,
-            source,
-        })?;
+        match set(&path, value) {
+            Ok(()) => {}
+            // A kernel without IPv6 has it disabled.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_no_ipv6(key, value) => {}
+            Err(source) => {
+                return Err(Error::Sysctl {
+                    action: format!("write {value:?} to"),
+                    path,
+                    source,
+                });
+            }
+        }
     }
     Ok(())
+}
+
+fn is_no_ipv6(key: &str, value: &str) -> bool {
+    (key, value) == ("disable_ipv6", "1")
 }
 
 fn set(path: &PathBuf, value: &str) -> io::Result<()> {

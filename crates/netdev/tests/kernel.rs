@@ -24,6 +24,8 @@ mod offload;
 mod pod;
 #[path = "kernel/reach.rs"]
 mod reach;
+#[path = "kernel/rule.rs"]
+mod rule;
 #[path = "kernel/shape.rs"]
 mod shape;
 #[path = "kernel/tap.rs"]

@@ -1,13 +1,11 @@
 //! The links of an attachment, as they are made.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use book::record::{Attachment, Shaper};
 use host::{ALIAS_PREFIX, Ear};
 use netdev::{
-    Address, Discipline, LinkEvent, LinkLocal, LinkMonitor, Neighbour, Netns, PodEnd, Route, Shape,
-    Sysctl, TapSpec, VethPair, VethSpec,
+    Discipline, LinkEvent, LinkMonitor, Neighbour, Netns, Shape, TapSpec, VethPair, VethSpec,
 };
 use tokio::time::timeout;
 
@@ -190,54 +188,4 @@ pub(super) async fn started(mut links: LinkMonitor, ifindex: u32) -> Result<(), 
     };
     // Later is later; the first packets are not worth more of the runtime's time.
     timeout(QUEUE_PATIENCE, announced).await.unwrap_or(Ok(()))
-}
-
-/// The pod's end of the link, as `netdev` takes it.
-pub(super) fn pod_end(record: &Attachment) -> PodEnd {
-    let mut end = PodEnd::new(record.key.ifname.as_str());
-    end.addresses = record
-        .leases
-        .iter()
-        .map(|lease| Address::new(lease.address, record.prefix_len(lease)))
-        .collect();
-    let v6 = record.leases.iter().any(|lease| lease.address.is_ipv6());
-    end.link_local = if v6 || record.network.addressless() {
-        LinkLocal::Eui64
-    } else {
-        LinkLocal::Absent
-    };
-    end.routes = record
-        .routes()
-        .into_iter()
-        .map(|route| {
-            // A network may have several subnets of a family, and the pod no address in this one.
-            let elsewhere = |via: &IpAddr| {
-                let subnets = record.network.subnets.iter();
-                subnets.map(|it| it.prefix).any(|it| it.contains(via))
-                    && !record.leases.iter().any(|it| it.prefix.contains(via))
-            };
-            let onlink = route
-                .via
-                .is_some_and(|via| record.network.routed || elsewhere(&via));
-            Route {
-                onlink,
-                metric: route.metric,
-                ..Route::new(route.to.addr(), route.to.prefix_len(), route.via, 0)
-            }
-        })
-        .collect();
-    // Neighbours that knew the address at another MAC address learn of the new one at once, where the datapath
-    // does not: a frame to all costs a copy for each port.
-    let announced = record.network.addressless() || record.network.transport.has_uplink();
-    if announced {
-        end.sysctls.push(Sysctl::v4("arp_notify", "1"));
-    }
-    if v6 || record.network.addressless() {
-        end.sysctls.push(Sysctl::v6("disable_ipv6", "0"));
-        if announced {
-            end.sysctls.push(Sysctl::v6("ndisc_notify", "1"));
-        }
-        end.sysctls.push(Sysctl::v6("accept_ra", "0"));
-    }
-    end
 }

@@ -14,7 +14,7 @@ use super::{Ports, told};
 use crate::directories::Directories;
 use crate::error::PortError;
 use crate::glance::Sight;
-use crate::links::{self, pod_end};
+use crate::links;
 use crate::sockets;
 use crate::survey::Survey;
 
@@ -94,7 +94,7 @@ impl Parts for Ports {
         if record.is_switched() {
             self.host.netlink.with(here).await
         } else {
-            let end = pod_end(record);
+            let end = record.pod_end();
             self.host.netlink.make_pod_link(netns, end, here).await
         }
     }

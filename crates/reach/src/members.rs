@@ -97,6 +97,9 @@ pub fn of(ledger: &Ledger, pods: Pods) -> BTreeMap<String, OnNetwork> {
 }
 
 fn pod_of(record: &Attachment, pods: Pods) -> Option<Arc<EndpointPod>> {
+    if record.is_of_node() {
+        return Some(Arc::new(EndpointPod::none_but_the_node()));
+    }
     let name = record.pod.as_ref();
     let name = name.map(|pod| (pod.namespace.as_str(), pod.name.as_str()));
     // The runtime's words: a slice with another name is refused as a whole.

@@ -46,7 +46,9 @@ pub(super) fn own<'a>(
             .then_some(&attachment.network));
         // The fast way into a pod goes past the queues of its link, past its XDP program, and is not
         // there for a port that is a socket only.
-        let has_queue = attachment.queued || attachment.limits.ingress.is_some();
+        // The other end of the node's own port is no other namespace's, to which alone the kernel hands packets over.
+        let has_queue =
+            attachment.queued || attachment.limits.ingress.is_some() || attachment.is_of_node();
         let by_interface = has_queue || others.unsteered.contains(&attachment.port_id);
         let guard = match others.marks.guarded.contains(&attachment.port_id) {
             true => ENDPOINT_GUARD,

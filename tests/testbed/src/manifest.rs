@@ -31,6 +31,8 @@ pub struct Network {
     pub routes: Vec<(String, Option<String>)>,
     /// `spec.serviceCIDRs`.
     pub service_cidrs: Vec<String>,
+    /// `spec.nodeAccess`, if it is not the default.
+    pub node_access: Option<&'static str>,
     /// `spec.transport` as flow YAML without braces, if it is not the default.
     pub transport: Option<String>,
     /// `spec.interface.type`, if it is not the default.
@@ -56,6 +58,7 @@ impl Network {
             egress_by_uplink: false,
             routes: Vec::new(),
             service_cidrs: Vec::new(),
+            node_access: None,
             transport: None,
             interface: None,
             enabled: true,
@@ -246,6 +249,9 @@ impl Network {
         }
         if !self.service_cidrs.is_empty() {
             let _ = writeln!(out, "  serviceCIDRs: [{}]", quoted(&self.service_cidrs));
+        }
+        if let Some(access) = self.node_access {
+            let _ = writeln!(out, "  nodeAccess: {access}");
         }
         if let Some(transport) = &self.transport {
             let _ = writeln!(out, "  transport: {{{transport}}}");

@@ -212,6 +212,26 @@ pub fn service(netns: &Netns, service: SocketAddr, backend: SocketAddr) {
     commit(netns, batch);
 }
 
+/// Masquerades packets to this address, as rules for the outside do.
+///
+/// # Panics
+/// When the kernel refuses.
+pub fn masquerade(netns: &Netns, to: IpAddr) {
+    let mut batch = Batch {
+        family: if to.is_ipv4() { 2 } else { 10 },
+        bytes: Vec::new(),
+        count: 0,
+    };
+    batch.message(0x10, 1, 0, 10, &[]);
+    batch.add(0, &[text(1, TABLE)]);
+    batch.chain("out", 4, 90);
+    batch.rule(
+        "out",
+        &[address_is(to, false), vec![expression("masq", &[])]],
+    );
+    commit(netns, batch);
+}
+
 /// Has the kernel carry it out.
 fn commit(netns: &Netns, batch: Batch) {
     if let Err((message, code)) = carry_out(netns, batch) {

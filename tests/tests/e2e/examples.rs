@@ -240,6 +240,41 @@ fn story_5_pods_of_two_nodes_are_on_networks_outside_of_the_cluster() {
     }
 }
 
+/// KEP-3698 "Story 6": all that the cluster's network has, on another one alone.
+#[test]
+fn story_6_pods_of_two_nodes_have_services_policies_probes_and_the_api_on_their_only_network() {
+    let example = Example::apply("story-6-another-network-only.yaml", "story-6", 5);
+    for pod in example.pods.keys() {
+        let object = example.objects.get(POD, ("story-6", pod)).expect("a pod");
+        let interfaces = status_of(&object);
+        assert_eq!(interfaces.len(), 1, "{pod}: {interfaces:?}");
+    }
+    let shops: BTreeSet<&str> = example.pods_of("shop").into_iter().collect();
+    let fetch =
+        "for i in $(seq 16); do wget -q -T 3 -O - http://$SHOP_SERVICE_HOST || echo none; done";
+    for pod in example.pods_of("client") {
+        until(&format!("{pod} to be served by both shops"), || {
+            let said = example.shell(pod, fetch).ok()?;
+            let said: BTreeSet<&str> = said.split_whitespace().collect();
+            (said == shops).then_some(())
+        });
+        let api =
+            "nc -w 3 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT < /dev/null && echo there";
+        until(&format!("{pod} to reach the API server"), || {
+            example
+                .shell(pod, api)
+                .ok()
+                .filter(|said| said.trim() == "there")
+                .map(drop)
+        });
+    }
+    for pod in example.pods_of("other") {
+        let said = example.shell(pod, fetch).expect("a shell");
+        let said: BTreeSet<&str> = said.split_whitespace().collect();
+        assert_eq!(said, BTreeSet::from(["none"]), "{pod} is no client");
+    }
+}
+
 /// KEP-3698 "Story 7": addresses that podnet does not know of.
 #[test]
 fn story_7_pods_of_two_nodes_that_change_their_own_network_namespace_reach_each_other() {

@@ -81,6 +81,7 @@ fn the_networks_of_every_example_are_taken() {
         "story-4-tenant",
         "story-5-office",
         "story-5-storage",
+        "story-6",
         "story-7-lab",
         "story-8",
     ];

@@ -12,6 +12,7 @@ fn endpoint(mac: &str, ips: &[&str]) -> SliceEndpoint {
             .map(MicroTime)
             .unwrap(),
         pod: None,
+        of_node: false,
         labels: BTreeMap::new(),
     }
 }

@@ -57,6 +57,7 @@ pub struct EndpointPod {
     /// Namespace and name with a slash between; empty where they are not known.
     name: Box<str>,
     labels: BTreeMap<String, String>,
+    of_node: bool,
 }
 
 impl EndpointPod {
@@ -67,7 +68,23 @@ impl EndpointPod {
         Self {
             name: name.unwrap_or_default().into_boxed_str(),
             labels,
+            of_node: false,
         }
+    }
+
+    /// No pod: the member is the port that its node itself has.
+    #[must_use]
+    pub fn none_but_the_node() -> Self {
+        Self {
+            of_node: true,
+            ..Self::default()
+        }
+    }
+
+    /// True for a member that is the port of its node.
+    #[must_use]
+    pub const fn is_of_node(&self) -> bool {
+        self.of_node
     }
 
     /// Namespace and name with a slash between.
@@ -201,6 +218,9 @@ fn pod(
     endpoint: &SliceEndpoint,
     path: impl Fn(&str) -> String,
 ) -> Option<Arc<EndpointPod>> {
+    if endpoint.of_node {
+        return Some(Arc::new(EndpointPod::none_but_the_node()));
+    }
     if endpoint.pod.is_none() && endpoint.labels.is_empty() {
         return None;
     }

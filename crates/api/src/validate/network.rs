@@ -21,7 +21,7 @@ use super::{
 use crate::{
     gateway::GatewaySpec,
     interface::Interface,
-    outside::Egress,
+    outside::{Egress, NodeAccess},
     parameters::{Mode, PodNetworkParametersSpec, Routing, Transport},
     scheduling::{ADDRESSES_DOMAIN, BANDWIDTH_DOMAIN, SchedulingSpec, scheduling_key},
 };
@@ -73,6 +73,8 @@ pub struct Network {
     pub cluster_services: Vec<(String, String)>,
     /// How pods reach the outside; only in mode L3 with routing Isolated.
     pub egress: Egress,
+    /// Nodes that have a port on it; only with subnets and routing Isolated.
+    pub node_access: NodeAccess,
     /// Largest IP packet, bytes; at least 1280 when a subnet is IPv6.
     pub mtu: u16,
     /// The id the manifest asks for; none means the agent allocates one.
@@ -190,6 +192,9 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         faults.push("spec.egress", problem);
     }
     let has_subnets = !spec.subnets.is_empty();
+    if !spec.node_access.is_none() && (by_node || !has_subnets) {
+        faults.push("spec.nodeAccess", FieldProblem::NodeAccessNeedsSubnets);
+    }
     let wire = written.and_then(|written| wire(&mut faults, written, spec.mode, has_subnets));
     let misplaced = faults.0.len();
     let mut subnets = subnets(&mut faults, spec);
@@ -239,6 +244,7 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         service_cidrs: services,
         cluster_services: of_cluster,
         egress: spec.egress,
+        node_access: spec.node_access,
         mtu,
         id,
         interface,

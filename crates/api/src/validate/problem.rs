@@ -151,6 +151,11 @@ pub enum FieldProblem {
         "the field is for mode L3 and routing Isolated with serviceCIDRs, and egress None or Masquerade; write these, or remove this field"
     )]
     ClusterServicesNeedGateway,
+    /// Ports of nodes on a network where they have no address, or none to reach.
+    #[error(
+        "the field is for networks with subnets and routing Isolated; write these, or nodeAccess None"
+    )]
+    NodeAccessNeedsSubnets,
     /// No namespace and name of a Service.
     #[error("{found} is no namespace and name of a Service; write them as kube-system/kube-dns")]
     ServiceName {

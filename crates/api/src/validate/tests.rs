@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
-    AttachmentParametersSpec, Egress, GatewaySpec, Mode, PodNetworkParametersSpec, RouteSpec,
-    Routing, Transport, TransportSpec,
+    AttachmentParametersSpec, Egress, GatewaySpec, Mode, NodeAccess, PodNetworkParametersSpec,
+    RouteSpec, Routing, Transport, TransportSpec,
 };
 
 mod beyond;
@@ -20,6 +20,7 @@ fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
         exclude: Vec::new(),
         routes: Vec::new(),
         service_cidrs: Vec::new(),
+        node_access: NodeAccess::None,
         cluster_services: Vec::new(),
         egress: Egress::None,
         mtu: None,

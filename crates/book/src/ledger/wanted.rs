@@ -8,6 +8,7 @@ use api::Holder;
 use cni_spec::AttachmentKey;
 use ipam::Request;
 
+use crate::access::is_of_node;
 use crate::bandwidth::Limits;
 use crate::host_ports::HostPort;
 use crate::record::{Decision, DefaultRoutes, Device, ObjectRef, PodIdentity, Sandbox};
@@ -63,6 +64,11 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// True for the port that the node itself has on a network.
+    pub fn is_of_node(&self) -> bool {
+        is_of_node(&self.key.container)
+    }
+
     /// Its port is this device, which the kubelet has given to the pod.
     pub fn give(&mut self, device: Device) {
         let because = format!(

@@ -140,7 +140,7 @@ trait Variants {
 
 variants!(agent, AgentError: Request World Book Cluster Port Reach Host HostPortOfRuntime Ranges
     HostPortOfList HostPortKind HostPortServed HostPortAddress HostPortOfServices HostPortReserved HostPortLook InfiniBand InterfaceOfNodeNetwork Devices NotItsDevice NoGateway NotAttached Damaged
-    NoNetns HostNetns Tombstone Waiting Explain Impaired Collect NoAnnotations Isolated
+    NoNetns HostNetns NodeContainer Tombstone Waiting Explain Impaired Collect NoAnnotations Isolated
     Selection NoPrimary NetworkTwice NameTaken GatewayOutside Routes NoDefinition Definition OnDisk
     ConfDir NoDefaultNetwork MultusInDefaultChain OwnPluginInChain DeviceInfo Delegate HostPorts Member OtherNamespace
     OtherConfiguration LinkGone BeingRemoved Starting DefaultNetworkWaits AddWithoutContainer

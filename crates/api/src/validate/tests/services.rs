@@ -132,3 +132,24 @@ fn services_of_the_cluster_are_named_for_networks_that_have_a_way_there() {
         assert!(error.contains(&expected), "{error}");
     }
 }
+
+#[test]
+fn nodes_have_ports_on_isolated_networks_with_subnets_alone() {
+    let asking = |spec: PodNetworkParametersSpec| PodNetworkParametersSpec {
+        node_access: NodeAccess::Local,
+        ..spec
+    };
+    let read = network("blue", &asking(l2(&["10.1.0.0/16"]))).unwrap();
+    assert_eq!(read.node_access, NodeAccess::Local);
+    let by_node = PodNetworkParametersSpec {
+        mode: Mode::L3,
+        routing: Routing::Node,
+        ..l2(&["10.1.0.0/16"])
+    };
+    for without in [l2(&[]), by_node] {
+        let error = network("blue", &asking(without)).unwrap_err().to_string();
+        let expected =
+            "spec.nodeAccess: the field is for networks with subnets and routing Isolated";
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -153,6 +153,7 @@ fn others() -> Vec<Case> {
                 path: text("/proc/1/ns/net"),
             },
         ),
+        ("container of the node", AgentError::NodeContainer),
         ("starting", AgentError::Starting),
         (
             "internal: ADD without a container",
