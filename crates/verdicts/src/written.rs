@@ -21,6 +21,8 @@ pub(super) fn extends(new: &Guarded, old: &Guarded) -> bool {
         && old.numbering == new.numbering
         && old.classes == new.classes
         && old.blocks == new.blocks
+        // Tables without sets are not written: nothing looks anything up.
+        && (new.sets.is_empty() || !old.sets.is_empty())
         && old.ports.iter().all(is_kept)
 }
 

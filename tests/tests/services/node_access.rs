@@ -420,3 +420,27 @@ fn of_networks_with_the_same_subnets_one_has_a_port_of_the_node() {
     wait::until_true("the other network's port", || served(&node) == ["red"]);
     call(node.netns(), &red.netns, address, 8080);
 }
+
+/// A pod that a policy selects, and that comes when the node's port is there.
+#[test]
+fn the_node_reaches_pods_that_come_when_its_port_and_their_policy_are_there() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
+    for name in NETWORKS {
+        let policy = format!(
+            "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n\
+             metadata: {{name: web, namespace: default, annotations: {{podnet.dev/networks: {name}}}}}\n\
+             spec: {{podSelector: {{matchLabels: {{app: web}}}}, \
+             ingress: [{{from: [{{podSelector: {{matchLabels: {{app: client}}}}}}], ports: [{{port: 8080}}]}}]}}\n"
+        );
+        let node = Node::start(setup(name).file("policy.yaml", &policy));
+        let (_client, _) = app(&node, "client", name);
+        let own = own(&node, name);
+        let (_web, web) = app(&node, "web", name);
+        for (own, address) in pairs(&own, &web) {
+            assert_eq!(call(node.netns(), &web.netns, address, 8080), own);
+            probe(&node, own, &web, address);
+        }
+    }
+}
