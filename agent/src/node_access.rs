@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use api::{Network, NetworkId, NodeAccess, Prefix};
 use book::access::{self, PRIORITY, TABLE};
-use book::bandwidth::Limits;
 use book::ledger::Wanted;
-use book::record::{Attachment, Decision, DefaultRoutes, NetworkFacts, Sandbox, State};
+use book::record::{Attachment, Decision, NetworkFacts, Sandbox, State};
 use cni_spec::digest::digest;
 use cni_spec::{AttachmentKey, SpecError};
 use host::PROTOCOL;
@@ -35,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const NETNS: &str = "/proc/self/ns/net";
 
 /// The table of the ports' routes, and the rule that leads there.
-pub(crate) const OWN_TABLE: OwnTable = OwnTable {
+const OWN_TABLE: OwnTable = OwnTable {
     table: TABLE,
     priority: PRIORITY,
     protocol: PROTOCOL,
@@ -168,14 +167,13 @@ impl Keeper<'_> {
         if !world.unread.is_empty() {
             return ROUND;
         }
-        let used = self.used();
-        let mut wait = self.leave(&world, &used).await;
-        let definitions = world.resolved.definitions().map(|it| it.name.clone());
-        let wanted: BTreeSet<String> = definitions
-            .filter(|name| wish(&world, name, &used) == Wish::Port)
+        let mut wait = self.leave(&world).await;
+        let definitions = world.resolved.definitions().map(|it| &it.name);
+        let wanted: BTreeSet<&String> = definitions
+            .filter(|name| self.wish(&world, name) == Wish::Port)
             .collect();
         self.failed.retain(|name, _| wanted.contains(name));
-        for name in &wanted {
+        for name in wanted {
             let before = self.failed.get(name).cloned();
             let rest = before
                 .as_ref()
@@ -187,7 +185,7 @@ impl Keeper<'_> {
             let Ok(network) = world.network(name) else {
                 continue;
             };
-            if let Err(error) = self.ensure(network, used.contains(name), is_round).await {
+            if let Err(error) = self.ensure(network, is_round).await {
                 let failure = Failure::after(before, chain(&error), name);
                 wait = wait.min(failure.pause);
                 self.failed.insert(name.clone(), failure);
@@ -206,16 +204,38 @@ impl Keeper<'_> {
         wait
     }
 
-    /// Networks that have a pod here.
-    fn used(&self) -> BTreeSet<String> {
+    /// True for a network that has a pod here.
+    fn is_used(&self, network: &str) -> bool {
         let ledger = self.node.book.ledger();
-        let records = ledger.entries().map(|entry| &entry.record);
-        let of_pods = records.filter(|it| !it.is_of_node() && it.state == State::Added);
-        of_pods.map(|it| it.network.name.clone()).collect()
+        let mut records = ledger
+            .id_of(network)
+            .into_iter()
+            .flat_map(|id| ledger.entries_on(id));
+        records.any(|it| !it.is_of_node() && it.state == State::Added)
+    }
+
+    /// Finds the wish of a network.
+    fn wish(&self, world: &World, name: &str) -> Wish {
+        let Some(network) = world.resolved.definition(name) else {
+            // One that cannot be read for now goes on for the pods that are there.
+            let mut names = world.resolved.network_names();
+            return match names.any(|it| it == name) {
+                true => Wish::Stay,
+                false => Wish::Nothing,
+            };
+        };
+        match network.node_access {
+            NodeAccess::None => Wish::Nothing,
+            NodeAccess::Local if !self.is_used(name) => Wish::Leave,
+            NodeAccess::Local | NodeAccess::All => match world.network(name) {
+                Ok(_) => Wish::Port,
+                Err(_) => Wish::Stay,
+            },
+        }
     }
 
     /// Removes ports that no network wants; returns the time to the next look.
-    async fn leave(&mut self, world: &World, used: &BTreeSet<String>) -> Duration {
+    async fn leave(&mut self, world: &World) -> Duration {
         let records: Vec<Attachment> = {
             let ledger = self.node.book.ledger();
             let records = ledger.entries().map(|entry| &entry.record);
@@ -224,7 +244,7 @@ impl Keeper<'_> {
         let (mut wait, mut left) = (ROUND, 0);
         let before = std::mem::take(&mut self.alone);
         for record in records {
-            let wish = wish(world, &record.network.name, used);
+            let wish = self.wish(world, &record.network.name);
             let since = before
                 .get(&record.key)
                 .copied()
@@ -273,13 +293,8 @@ impl Keeper<'_> {
 
     /// Has the node's port on a network there, as it shall be.
     ///
-    /// `used`: it has a pod here. `looks`: also when all seems to be as it shall.
-    async fn ensure(
-        &mut self,
-        network: &Network,
-        used: bool,
-        looks: bool,
-    ) -> Result<(), AccessError> {
+    /// `looks`: also when all seems to be as it shall.
+    async fn ensure(&mut self, network: &Network, looks: bool) -> Result<(), AccessError> {
         let node = self.node;
         let key = access::key(&network.name)?;
         let netns = node.host.netlink.netns();
@@ -298,8 +313,13 @@ impl Keeper<'_> {
             }
             let is_whole = live && record.state == State::Added && record.sandbox.is(netns);
             let is_same = record.request_digest == wanted.request_digest;
-            // Pods of before keep what cannot change beside them, and are probed on.
-            if is_whole && (is_same && !looks || !is_same && used && is_another(&record, network)) {
+            let number = network.id.map_or(record.network.id, NetworkId::get);
+            let facts = NetworkFacts::of(network, number);
+            // Pods of before keep what cannot change while they are there, and are probed on.
+            let waits = || {
+                self.is_used(&network.name) && node.book.ledger().refuse_changed(&facts).is_err()
+            };
+            if is_whole && (is_same && !looks || !is_same && waits()) {
                 return Ok(());
             }
             if !is_whole || !is_same {
@@ -341,44 +361,6 @@ impl Failure {
     }
 }
 
-/// Finds the wish of a network; the node has pods on those that are used.
-fn wish(world: &World, name: &str, used: &BTreeSet<String>) -> Wish {
-    let Some(network) = world.resolved.definition(name) else {
-        // One that cannot be read for now goes on for the pods that are there.
-        let mut names = world.resolved.network_names();
-        return match names.any(|it| it == name) {
-            true => Wish::Stay,
-            false => Wish::Nothing,
-        };
-    };
-    match network.node_access {
-        NodeAccess::None => Wish::Nothing,
-        NodeAccess::Local if !used.contains(name) => Wish::Leave,
-        NodeAccess::Local | NodeAccess::All => match world.network(name) {
-            Ok(_) => Wish::Port,
-            Err(_) => Wish::Stay,
-        },
-    }
-}
-
-/// Reports whether a network is no more what it was when its pods came.
-///
-/// No port is made for it while pods of before are there.
-fn is_another(record: &Attachment, network: &Network) -> bool {
-    let (before, now) = (
-        &record.network,
-        NetworkFacts::of(network, record.network.id),
-    );
-    (
-        before.routed,
-        before.by_node,
-        before.transport,
-        &before.wire,
-    ) != (now.routed, now.by_node, now.transport, &now.wire)
-        || before.addressless() != now.addressless()
-        || network.id.is_some_and(|id| id.get() != before.id)
-}
-
 /// Describes the port.
 fn wanted(key: &AttachmentKey, network: &Network, sandbox: Sandbox) -> Wanted {
     // A number that nobody has asked for is not known yet.
@@ -389,27 +371,12 @@ fn wanted(key: &AttachmentKey, network: &Network, sandbox: Sandbox) -> Wanted {
         network.node_access.as_str()
     );
     Wanted {
-        key: key.clone(),
-        cni_network: String::new(),
-        request_digest: format!("{:016x}", digest(facts.as_bytes())),
-        pod: None,
-        labels: BTreeMap::new(),
-        sandbox,
-        ips: (Vec::new(), ""),
-        claim: None,
-        claim_network: None,
-        holder: None,
-        mac: None,
-        default_gateway: DefaultRoutes::default(),
-        nameservers: Vec::new(),
-        object: None,
-        asked: Limits::default(),
-        limits: Limits::default(),
-        interface: api::Interface::VETH,
-        device: None,
-        socket_path: None,
-        host_ports: Vec::new(),
         decisions: vec![Decision::new("the node's port", &network.name, &because)],
+        ..Wanted::plain(
+            key.clone(),
+            format!("{:016x}", digest(facts.as_bytes())),
+            sandbox,
+        )
     }
 }
 

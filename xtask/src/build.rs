@@ -130,9 +130,6 @@ const SMALL: [&str; 5] = [
     "profile.release.strip=\"symbols\"",
 ];
 
-/// Cargo's arguments for the agent.
-const AGENT: [&str; 4] = ["--package", "agent", "--bin", "podnet-agent"];
-
 /// Cargo's arguments for the demo.
 const DEMO: [&str; 4] = ["--package", "demo", "--bin", "podnet-demo"];
 
@@ -172,9 +169,7 @@ pub(crate) fn for_machine(release: bool, machine: &Machine) -> Result<Built> {
 /// Builds everything, for `run` and for the verbs that use the result.
 pub(crate) fn everything(release: bool) -> Result<Built> {
     let profile = Profile::of(release);
-    let mut agent = workspace::cargo(["build"]);
-    agent.args(AGENT).args(profile.arguments());
-    by(profile, agent)
+    by(profile, agent(profile, &workspace::ebpf_object()))
 }
 
 /// Builds everything, the agent and maybe more by this command of cargo.
@@ -215,9 +210,8 @@ pub(crate) fn demo(profile: Profile) -> Result<PathBuf> {
 
 /// The command that builds the agent around an object.
 fn agent(profile: Profile, object: &Path) -> Command {
-    let mut command = workspace::cargo(["build"]);
+    let mut command = workspace::cargo(["build", "--package", "agent", "--bin", "podnet-agent"]);
     command
-        .args(AGENT)
         .args(profile.arguments())
         .env("PODNET_EBPF_OBJECT", object);
     command

@@ -146,6 +146,13 @@ impl Ledger {
         self.entries.get(key)
     }
 
+    /// True when the number of a port is an attachment's other than this one's.
+    pub fn is_port_of_another(&self, record: &Attachment) -> bool {
+        let own = self.entries.get(&record.key);
+        let is_own = own.is_some_and(|entry| entry.record.port_id == record.port_id);
+        !is_own && self.ports.contains(&record.port_id)
+    }
+
     /// Every attachment, in order of container and interface.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()

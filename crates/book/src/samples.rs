@@ -6,14 +6,11 @@
     reason = "what a test gives is valid, and where it is not the test fails"
 )]
 
-use std::collections::BTreeMap;
-
 use api::{Mode, Network, NetworkId, Prefix, RawJson, Subnet};
 use cni_spec::{AttachmentKey, ContainerId, IfName};
 use delegate::{Delegation, PluginConf};
 use host::host_name;
 
-use crate::bandwidth::Limits;
 use crate::ledger::{Ledger, Wanted};
 use crate::pods::record::PodRecord;
 use crate::record::{Attachment, HostEnd, Sandbox, State};
@@ -115,32 +112,14 @@ pub fn delegation() -> Delegation {
 
 /// An attachment that asks for nothing in particular.
 pub fn wanted(container: &str) -> Wanted {
+    let sandbox = Sandbox {
+        path: format!("/run/netns/{container}"),
+        dev: 4,
+        ino: 4_026_532_000,
+    };
     Wanted {
-        key: key(container, "net1"),
         cni_network: "conf".to_owned(),
-        request_digest: "0".to_owned(),
-        pod: None,
-        labels: BTreeMap::new(),
-        sandbox: Sandbox {
-            path: format!("/run/netns/{container}"),
-            dev: 4,
-            ino: 4_026_532_000,
-        },
-        ips: (Vec::new(), "nobody"),
-        claim: None,
-        claim_network: None,
-        holder: None,
-        mac: None,
-        default_gateway: false.into(),
-        nameservers: Vec::new(),
-        object: None,
-        asked: Limits::default(),
-        limits: Limits::default(),
-        interface: api::Interface::VETH,
-        device: None,
-        socket_path: None,
-        host_ports: Vec::new(),
-        decisions: Vec::new(),
+        ..Wanted::plain(key(container, "net1"), "0".to_owned(), sandbox)
     }
 }
 

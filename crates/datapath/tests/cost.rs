@@ -1,4 +1,4 @@
-//! Compare the cost of each program with `agent-ebpf/cost.txt`.
+//! Compare the cost of each program with `agent-ebpf/cost.txt`, and look at its maps.
 //!
 //! Costs are instructions, and bytes of the 512 that Linux 5.10 gives a program with all functions that it
 //! calls. So a change shows its price.
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use aya_obj::Object;
+use datapath::Layout;
 
 use self::program::Cost;
 
@@ -162,4 +163,17 @@ mod units {
         let helper = insn(0x85, 0, 0, 0, 2);
         assert_eq!(Cost::of(&[at(-40), helper, exit]).chain, 64);
     }
+}
+
+#[test]
+fn a_map_that_ends_with_the_packet_is_no_part_of_the_layout() {
+    let Some(bytes) = object() else {
+        println!("SKIP: needs the eBPF object (PODNET_EBPF_OBJECT at build time)");
+        return;
+    };
+    let object = Object::parse(&bytes).expect("an eBPF object");
+    assert!(object.maps.contains_key("SCRATCH"));
+    let layout = Layout::of(&bytes, &[]).expect("a layout");
+    assert!(!layout.0.contains_key("SCRATCH"));
+    assert!(layout.0.contains_key("PORTS"));
 }

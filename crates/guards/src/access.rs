@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use agent_common::addr::Ip16;
-use book::Book;
+use book::record::NetworkFacts;
+use book::{Book, access};
 use ipnet::IpNet;
 use policy::{Action, Block, Direction, Kind, Peer, Policy, PolicyId, Rule, Tier};
 use tables::guards::{Guarded, PortSets};
@@ -18,39 +19,45 @@ use tables::guards::{Guarded, PortSets};
 /// No object has it, and it comes before all that objects have.
 const NAME: &str = "(node access)";
 
-/// Ports of the node on a network: their ids and addresses.
+/// The port that the node has on a network, if it has one: its id and addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct NodePorts(Vec<(u16, Vec<IpAddr>)>);
+pub(crate) struct NodePort(Option<(u16, Vec<IpAddr>)>);
 
-impl NodePorts {
-    /// Finds the ports on a network of this number.
-    pub(crate) fn of(book: &Book, network: u32) -> Self {
+impl NodePort {
+    /// Finds the one on a network.
+    pub(crate) fn of(book: &Book, network: &NetworkFacts) -> Self {
+        let Ok(key) = access::key(&network.name) else {
+            return Self::default();
+        };
         let ledger = book.ledger();
-        let records = ledger.entries_on(network).filter(|it| it.is_of_node());
-        let port = |record: &book::record::Attachment| {
+        let record = ledger.get(&key).map(|entry| &entry.record);
+        let record = record.filter(|record| record.network.id == network.id);
+        Self(record.map(|record| {
             let addresses = record.leases.iter().map(|lease| lease.address);
             (record.port_id, addresses.collect())
-        };
-        Self(records.map(port).collect())
+        }))
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = &IpAddr> {
+        self.0.iter().flat_map(|(_, addresses)| addresses)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
     }
 
     pub(crate) fn has(&self, port: u16) -> bool {
-        self.0.iter().any(|(it, _)| *it == port)
+        self.0.as_ref().is_some_and(|(it, _)| *it == port)
     }
 
-    /// The policies of the network with those of these ports.
+    /// The policies of the network with those of this port.
     ///
     /// Only what others isolate is let be reached: a pod that no policy selects is judged by none.
     pub(crate) fn add_to<'a>(&self, policies: &'a [Policy]) -> Cow<'a, [Policy]> {
         if self.is_empty() {
             return Cow::Borrowed(policies);
         }
-        let own = self.0.iter().flat_map(|(_, addresses)| addresses);
-        let own = own.map(|address| {
+        let own = self.addresses().map(|address| {
             Peer::Block(Block {
                 cidr: IpNet::from(*address),
                 except: Vec::new(),
@@ -83,18 +90,17 @@ impl NodePorts {
         first.chain(policies.iter().cloned()).collect()
     }
 
-    /// Writes the atoms of their addresses, and of ports of other nodes: of blocks.
+    /// Writes the atoms of its addresses, and of ports of other nodes: of blocks.
     ///
     /// Of other endpoints that no member is, no rule is sure.
     pub(crate) fn name(&self, tables: &mut Guarded, compiled: &policy::Network, others: &[IpAddr]) {
-        let own = self.0.iter().flat_map(|(_, addresses)| addresses);
-        for address in own.chain(others) {
+        for address in self.addresses().chain(others) {
             let atom = compiled.atom(*address);
             tables.atoms.entry(Ip16::from(*address)).or_insert(atom);
         }
     }
 
-    /// Closes these ports for what others begin.
+    /// Closes this port for what others begin.
     pub(crate) fn close(&self, tables: &mut Guarded) {
         let closed = PortSets {
             egress: None,
@@ -153,7 +159,7 @@ mod tests {
             nodes: Vec::new(),
         };
         let policies = [isolating("x"), isolating("y")];
-        let own = NodePorts(vec![(7, vec!["10.0.0.9".parse().unwrap()])]);
+        let own = NodePort(Some((7, vec!["10.0.0.9".parse().unwrap()])));
         let added = own.add_to(&policies);
         assert_eq!(added.len(), 3, "one for the subject of both");
         let compiled = policy::compile(&world, &added, [0]).unwrap();
@@ -168,6 +174,6 @@ mod tests {
             let found = compiled.allows(set, compiled.atom(from), traffic);
             assert_eq!(found, passes, "{from}");
         }
-        assert_eq!(NodePorts::default().add_to(&policies).len(), 2);
+        assert_eq!(NodePort::default().add_to(&policies).len(), 2);
     }
 }

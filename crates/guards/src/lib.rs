@@ -33,7 +33,7 @@ mod parsed;
 mod told;
 pub mod view;
 
-use self::access::NodePorts;
+use self::access::NodePort;
 use self::members::{Here, Members};
 use self::parsed::Parsed;
 use self::told::Told;
@@ -73,7 +73,7 @@ struct State {
     members: Members,
     networks: BTreeMap<u32, Network>,
     /// Ports of the node that are closed on networks without policies.
-    alone: BTreeMap<u32, NodePorts>,
+    alone: BTreeMap<u32, NodePort>,
     /// No policy names a network, and nothing of any is in force.
     idle: bool,
     told: Told,
@@ -95,8 +95,8 @@ struct Network {
 struct InForce {
     parsed: Arc<Parsed>,
     here: Here,
-    /// Ports that the node itself has on the network.
-    own: NodePorts,
+    /// The port that the node itself has on the network.
+    own: NodePort,
     /// `None` for policies that let nothing pass.
     compiled: Option<policy::Network>,
     /// Ports that have come since, with their members.
@@ -156,10 +156,9 @@ impl Guards {
                 false => Ok(()),
             };
         };
-        if record.is_of_node() {
-            state.update(&self.inputs, &parsed, &record.network)?;
-        } else if !parsed.of(&record.network).is_empty() {
-            if state.add(&self.inputs, &parsed, record)? {
+        let of_node = record.is_of_node();
+        if of_node || !parsed.of(&record.network).is_empty() {
+            if !of_node && state.add(&self.inputs, &parsed, record)? {
                 return Ok(());
             }
             state.update(&self.inputs, &parsed, &record.network)?;
@@ -177,12 +176,7 @@ impl Guards {
     pub fn gone(&self, record: &Attachment) -> Result<(), DatapathError> {
         let port = record.port_id;
         let mut state = self.state.lock();
-        let is_others = {
-            let ledger = self.inputs.book.ledger();
-            let mut records = ledger.entries().map(|entry| &entry.record);
-            records.any(|it| it.port_id == port && it.key != record.key)
-        };
-        if is_others {
+        if self.inputs.book.ledger().is_port_of_another(record) {
             return Ok(());
         }
         for network in state.networks.values_mut() {
@@ -333,7 +327,7 @@ impl State {
         parsed: &Arc<Parsed>,
         facts: &NetworkFacts,
     ) -> Result<(), DatapathError> {
-        let own = NodePorts::of(&inputs.book, facts.id);
+        let own = NodePort::of(&inputs.book, facts);
         if parsed.of(facts).is_empty() {
             self.networks.remove(&facts.id);
             return self.close_alone(inputs, facts.id, own);
@@ -358,12 +352,12 @@ impl State {
 }
 
 impl State {
-    /// Closes ports of the node on a network that no policy is for; most have none.
+    /// Closes the port of the node on a network that no policy is for; most have none.
     fn close_alone(
         &mut self,
         inputs: &Inputs,
         network: u32,
-        own: NodePorts,
+        own: NodePort,
     ) -> Result<(), DatapathError> {
         if own.is_empty() {
             self.alone.remove(&network);
@@ -387,7 +381,7 @@ impl Network {
         inputs: &Inputs,
         parsed: &Arc<Parsed>,
         facts: &NetworkFacts,
-        (here, own): (Here, NodePorts),
+        (here, own): (Here, NodePort),
     ) -> Result<(), DatapathError> {
         let policies = own.add_to(parsed.of(facts));
         let judged = 0..here.ports.len();

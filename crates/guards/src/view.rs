@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use policy::{Decision, Direction, PeerEnd, Protocol, Traffic};
 
 use crate::Guards;
-use crate::access::NodePorts;
+use crate::access::NodePort;
 
 /// A policy, and what becomes of it on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Guards {
             let found = ledger.networks().find(|facts| facts.id == asked.network);
             found.cloned()?
         };
-        let own = NodePorts::of(&self.inputs.book, facts.id);
+        let own = NodePort::of(&self.inputs.book, &facts);
         if own.has(asked.port) {
             return (asked.side == Side::Receiver).then(|| Why {
                 allows: false,

@@ -122,21 +122,25 @@ pub(crate) fn place(
 ///
 /// On a thread in the pod's namespace.
 pub(crate) fn configure(end: &PodEnd) -> Result<PlacedEnd, Error> {
-    check_name(&end.name)?;
-    complete(&mut Connection::open()?, end)
+    Ok(configured(end)?.1)
 }
 
 /// Configures a link as [`configure`], and waits until its addresses take packets.
 ///
 /// On a thread in the pod's namespace; the other end is up.
 pub(crate) fn start(end: &PodEnd) -> Result<PlacedEnd, Error> {
-    check_name(&end.name)?;
-    let mut pod = Connection::open()?;
-    let placed = complete(&mut pod, end)?;
+    let (mut pod, placed) = configured(end)?;
     let given = end.addresses.iter().map(|it| it.ip).filter(IpAddr::is_ipv6);
     let given = given.chain(placed.link_local.map(IpAddr::from));
     await_local(&mut pod, given)?;
     Ok(placed)
+}
+
+fn configured(end: &PodEnd) -> Result<(Connection, PlacedEnd), Error> {
+    check_name(&end.name)?;
+    let mut pod = Connection::open()?;
+    let placed = complete(&mut pod, end)?;
+    Ok((pod, placed))
 }
 
 /// Waits until these addresses have their local routes.

@@ -10,6 +10,8 @@ use crate::connection::{Connection, Request};
 use crate::error::Error;
 use crate::wire;
 
+/// Families that rules are of.
+const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
 /// `sizeof(struct fib_rule_hdr)`, linux/fib_rules.h.
 const FIB_RULE_HDR: usize = 12;
 // linux/fib_rules.h
@@ -65,19 +67,10 @@ impl Connection {
     /// # Errors
     /// [`Error::Rule`].
     pub fn lead_own_packets(&mut self, to: &OwnTable) -> Result<(), Error> {
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        for family in FAMILIES {
             let message = RouteNetlinkMessage::NewRule(to.message(family));
             let request = Request::new(message, NLM_F_CREATE | NLM_F_EXCL);
-            match self.ask(request)? {
-                Ok(_) => {}
-                Err(refusal) if refusal.errno() == Errno::EXIST => {}
-                // A kernel without that family.
-                Err(refusal) if refusal.errno() == Errno::AFNOSUPPORT => {}
-                Err(source) => {
-                    let table = to.table;
-                    return Err(Error::Rule { table, source });
-                }
-            }
+            self.change_rule(to.table, request, Errno::EXIST)?;
         }
         Ok(())
     }
@@ -88,7 +81,7 @@ impl Connection {
     /// [`Error::List`], [`Error::DumpInterrupted`].
     pub fn leads_own_packets(&mut self, to: &OwnTable) -> Result<bool, Error> {
         let mut any = false;
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        for family in FAMILIES {
             let mut message = RuleMessage::default();
             message.header.family = family;
             let answer = match self.dump("rules", &RouteNetlinkMessage::GetRule(message)) {
@@ -109,17 +102,21 @@ impl Connection {
     /// [`Error::Rule`].
     pub fn release_own_packets(&mut self, from: &OwnTable) -> Result<bool, Error> {
         let mut any = false;
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        for family in FAMILIES {
             let message = RouteNetlinkMessage::DelRule(from.message(family));
-            match self.ask(Request::new(message, 0))? {
-                Ok(_) => any = true,
-                Err(refusal) if matches!(refusal.errno(), Errno::NOENT | Errno::AFNOSUPPORT) => {}
-                Err(source) => {
-                    let table = from.table;
-                    return Err(Error::Rule { table, source });
-                }
-            }
+            any |= self.change_rule(from.table, Request::new(message, 0), Errno::NOENT)?;
         }
         Ok(any)
+    }
+
+    /// Changes the rule for a table; `done` is the answer where it is so already.
+    ///
+    /// A kernel without the family has no rule of it. Returns whether something changed.
+    fn change_rule(&mut self, table: u32, change: Request, done: Errno) -> Result<bool, Error> {
+        match self.ask(change)? {
+            Ok(_) => Ok(true),
+            Err(refusal) if [done, Errno::AFNOSUPPORT].contains(&refusal.errno()) => Ok(false),
+            Err(source) => Err(Error::Rule { table, source }),
+        }
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::link::check_name;
@@ -89,7 +89,7 @@ pub fn write(ifname: &str, settings: &[Sysctl]) -> Result<(), Error> {
         match set(&path, value) {
             Ok(()) => {}
             // A kernel without IPv6 has it disabled.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && is_no_ipv6(key, value) => {}
+            Err(_) if (key.as_str(), value.as_str()) == ("disable_ipv6", "1") && !has_ipv6() => {}
             Err(source) => {
                 return Err(Error::Sysctl {
                     action: format!("write {value:?} to"),
@@ -102,8 +102,8 @@ pub fn write(ifname: &str, settings: &[Sysctl]) -> Result<(), Error> {
     Ok(())
 }
 
-fn is_no_ipv6(key: &str, value: &str) -> bool {
-    (key, value) == ("disable_ipv6", "1")
+fn has_ipv6() -> bool {
+    Path::new("/proc/sys/net/ipv6").exists()
 }
 
 fn set(path: &PathBuf, value: &str) -> io::Result<()> {

@@ -84,14 +84,23 @@ fn immediate(register: u32, value: &[u8]) -> Vec<u8> {
 }
 
 fn destination_nat(to: SocketAddr) -> Vec<Vec<u8>> {
-    let family = if to.is_ipv4() { 2 } else { 10 };
     // Registers of 16 bytes.
-    let nat = [number(1, 1), number(2, family), number(3, 1), number(5, 2)];
+    let nat = [
+        number(1, 1),
+        number(2, family(to.ip()).into()),
+        number(3, 1),
+        number(5, 2),
+    ];
     vec![
         immediate(1, &octets(to.ip())),
         immediate(2, &to.port().to_be_bytes()),
         expression("nat", &nat),
     ]
+}
+
+/// Family of tables and of translations, `NFPROTO_IPV4` or `NFPROTO_IPV6`.
+fn family(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 2 } else { 10 }
 }
 
 /// Messages of one batch.
@@ -102,6 +111,14 @@ struct Batch {
 }
 
 impl Batch {
+    const fn of(family: u8) -> Self {
+        Self {
+            family,
+            bytes: Vec::new(),
+            count: 0,
+        }
+    }
+
     fn message(&mut self, kind: u16, flags: u16, family: u8, resource: u16, parts: &[Vec<u8>]) {
         self.count += 1;
         let parts = parts.concat();
@@ -143,11 +160,7 @@ impl Batch {
 /// # Panics
 /// When the kernel refuses.
 pub fn flush(netns: &Netns) {
-    let mut batch = Batch {
-        family: 0,
-        bytes: Vec::new(),
-        count: 0,
-    };
+    let mut batch = Batch::of(0);
     batch.message(0x10, 1, 0, 10, &[]);
     batch.message(0x0a02, 1 | 4, 0, 0, &[]);
     commit(netns, batch);
@@ -160,11 +173,7 @@ pub fn flush(netns: &Netns) {
 /// # Panics
 /// When the kernel refuses for another reason.
 pub fn own(netns: &Netns, table: &str) -> Option<Socket> {
-    let mut batch = Batch {
-        family: 1,
-        bytes: Vec::new(),
-        count: 0,
-    };
+    let mut batch = Batch::of(1);
     batch.message(0x10, 1, 0, 10, &[]);
     batch.message(0x0a02, 1 | 4, 1, 0, &[text(1, table)]);
     // `NFTA_TABLE_FLAGS` with `NFT_TABLE_F_OWNER`.
@@ -184,11 +193,7 @@ pub fn own(netns: &Netns, table: &str) -> Option<Socket> {
 /// # Panics
 /// When the kernel refuses.
 pub fn service(netns: &Netns, service: SocketAddr, backend: SocketAddr) {
-    let mut batch = Batch {
-        family: if service.is_ipv4() { 2 } else { 10 },
-        bytes: Vec::new(),
-        count: 0,
-    };
+    let mut batch = Batch::of(family(service.ip()));
     batch.message(0x10, 1, 0, 10, &[]);
     batch.add(0, &[text(1, TABLE)]);
     // Prerouting, output, postrouting of linux/netfilter.h, at the priorities of NAT.
@@ -217,11 +222,7 @@ pub fn service(netns: &Netns, service: SocketAddr, backend: SocketAddr) {
 /// # Panics
 /// When the kernel refuses.
 pub fn masquerade(netns: &Netns, to: IpAddr) {
-    let mut batch = Batch {
-        family: if to.is_ipv4() { 2 } else { 10 },
-        bytes: Vec::new(),
-        count: 0,
-    };
+    let mut batch = Batch::of(family(to));
     batch.message(0x10, 1, 0, 10, &[]);
     batch.add(0, &[text(1, TABLE)]);
     batch.chain("out", 4, 90);

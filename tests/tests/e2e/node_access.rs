@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
@@ -151,6 +151,21 @@ struct ControlNode<'a> {
 /// Its name: after those of the nodes of the cluster.
 const CONTROL: &str = "e2e-control";
 
+/// A command of the agent that was built with this program, with its places in a directory.
+fn agent(verb: &str, directory: &Path) -> Command {
+    let program = env::current_exe().expect("this program");
+    let release = program.ancestors().nth(2).expect("target/release");
+    let mut command = Command::new(release.join("podnet-agent"));
+    command
+        .arg(verb)
+        .arg("--socket")
+        .arg(directory.join("run/agent.sock"))
+        .arg("--state-dir")
+        .arg(directory.join("state"))
+        .args(["--bpffs", "/sys/fs/bpf/podnet-e2e-control"]);
+    command
+}
+
 impl<'a> ControlNode<'a> {
     /// Starts it: this test runs in the network of the API server.
     fn start(corner: &'a Corner) -> Self {
@@ -176,21 +191,14 @@ impl<'a> ControlNode<'a> {
             &patch,
         ])
         .expect("the addresses of the node");
-        let program = env::current_exe().expect("this program");
-        let release = program.ancestors().nth(2).expect("target/release");
         let directory = env::temp_dir().join(format!("podnet-{CONTROL}"));
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(&directory).expect("a directory");
         let log = File::create(directory.join("log")).expect("a log");
-        let mut command = Command::new(release.join("podnet-agent"));
+        let mut command = agent("run", &directory);
         command
-            .args(["run", "--default-network=delegate", "--start-switch=false"])
+            .args(["--default-network=delegate", "--start-switch=false"])
             .args(["--node-name", CONTROL, "--admin", "127.0.0.1:19464"])
-            .arg("--socket")
-            .arg(directory.join("run/agent.sock"))
-            .arg("--state-dir")
-            .arg(directory.join("state"))
-            .args(["--bpffs", "/sys/fs/bpf/podnet-e2e-control"])
             .arg("--kubeconfig")
             .arg(env::var_os("KUBECONFIG").expect("an administrator"))
             .stdout(log.try_clone().expect("a log"))
@@ -216,16 +224,7 @@ impl Drop for ControlNode<'_> {
         }
         let _ = self.agent.kill();
         let _ = self.agent.wait();
-        let program = env::current_exe().expect("this program");
-        let release = program.ancestors().nth(2).expect("target/release");
-        let cleaned = Command::new(release.join("podnet-agent"))
-            .arg("cleanup")
-            .arg("--socket")
-            .arg(self.directory.join("run/agent.sock"))
-            .arg("--state-dir")
-            .arg(self.directory.join("state"))
-            .args(["--bpffs", "/sys/fs/bpf/podnet-e2e-control"])
-            .output();
+        let cleaned = agent("cleanup", &self.directory).output();
         let _ = self.corner.objects.delete(NODE, ("", CONTROL));
         let _ = fs::remove_dir_all(&self.directory);
         let cleaned = cleaned.expect("cleanup");

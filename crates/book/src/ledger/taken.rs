@@ -8,7 +8,10 @@ impl Ledger {
     /// Refuses a network that contradicts its attachments here or another network.
     ///
     /// Its number or its part of an uplink may be another's already.
-    pub(super) fn refuse_changed(&self, facts: &NetworkFacts) -> Result<(), BookError> {
+    ///
+    /// # Errors
+    /// The contradiction.
+    pub fn refuse_changed(&self, facts: &NetworkFacts) -> Result<(), BookError> {
         let network = || facts.name.clone();
         for other in self
             .networks()

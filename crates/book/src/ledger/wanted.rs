@@ -64,6 +64,35 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// A port with an interface of the kernel, which asks for nothing else.
+    ///
+    /// `request_digest` is of what was asked.
+    pub fn plain(key: AttachmentKey, request_digest: String, sandbox: Sandbox) -> Self {
+        Self {
+            key,
+            cni_network: String::new(),
+            request_digest,
+            pod: None,
+            labels: BTreeMap::new(),
+            sandbox,
+            ips: (Vec::new(), "nobody"),
+            claim: None,
+            claim_network: None,
+            holder: None,
+            mac: None,
+            default_gateway: DefaultRoutes::default(),
+            nameservers: Vec::new(),
+            object: None,
+            asked: Limits::default(),
+            limits: Limits::default(),
+            interface: api::Interface::VETH,
+            device: None,
+            socket_path: None,
+            host_ports: Vec::new(),
+            decisions: Vec::new(),
+        }
+    }
+
     /// True for the port that the node itself has on a network.
     pub fn is_of_node(&self) -> bool {
         is_of_node(&self.key.container)
