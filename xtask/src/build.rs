@@ -122,14 +122,12 @@ pub(crate) fn named_or_built() -> Result<Built> {
 /// Options for a small plugin.
 ///
 /// It lives for a few milliseconds, of which loading and relocating it would be a tenth.
-const SMALL: [&str; 7] = [
+const SMALL: [&str; 5] = [
     "profile.release.panic=\"abort\"",
     "profile.release.lto=\"fat\"",
     "profile.release.codegen-units=1",
     "profile.release.opt-level=\"s\"",
     "profile.release.strip=\"symbols\"",
-    "profile.release.debug-assertions=false",
-    "profile.release.overflow-checks=false",
 ];
 
 /// Cargo's arguments for the demo.

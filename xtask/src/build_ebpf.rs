@@ -92,8 +92,6 @@ fn cargo_bpf(subcommand: &str, rustc: &Rustc) -> Result<Command> {
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
         .env("CARGO_PROFILE_RELEASE_STRIP", "none")
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3")
-        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "false")
-        .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "false")
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort");
     Ok(command)
 }

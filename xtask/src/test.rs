@@ -20,7 +20,7 @@ pub(crate) use self::report::Report;
 pub(crate) use self::skips::Place;
 pub(crate) use self::summary::Rest;
 pub use self::summary::{Reader, Tally};
-use crate::build::{self, Built, Profile};
+use crate::build::{self, Built};
 use crate::conformance;
 use crate::matrix::Recorder;
 use crate::step::{capture, execute, is_root, say, show};
@@ -71,10 +71,6 @@ pub(crate) struct Options {
         default_value = "5.10"
     )]
     kernels: Vec<String>,
-    /// Build unit tests as what is released, with all other tests: minutes less for
-    /// all of them, and more for unit tests alone
-    #[arg(long)]
-    one_profile: bool,
     /// Only tests whose name contains this (static checks are left out then)
     #[arg(last = true)]
     filter: Vec<String>,
@@ -97,15 +93,6 @@ impl Tier {
 }
 
 impl Options {
-    /// The profile of tests that need no root.
-    fn unit_profile(&self) -> Profile {
-        if self.one_profile {
-            Profile::Release
-        } else {
-            Profile::Debug
-        }
-    }
-
     /// Whether the tests with an API server are to run, when this much time has passed.
     fn tests_api(&self, passed: Duration) -> bool {
         let limit = ("--kubernetes-before", self.kubernetes_before);
@@ -191,9 +178,7 @@ pub(crate) fn run(options: &Options) -> crate::Done {
         if filter.is_empty() {
             static_checks(&mut report);
         }
-        let done = report.stage("unit tests", &Place::Unit, |tally| {
-            unit(options.unit_profile(), filter, tally)
-        });
+        let done = report.stage("unit tests", &Place::Unit, |tally| unit(filter, tally));
         report.here().ended(conformance::Tier::Unit, done);
     }
     if options.tier != Tier::Unit {
@@ -343,12 +328,11 @@ fn static_checks(report: &mut Report) {
     report.stage("tidy", &host, |_| tidy::check());
 }
 
-fn unit(profile: Profile, filter: &[String], tally: &mut Tally) -> Result<()> {
-    let [mut programs, mut examples] = programs::unit(profile)?;
-    let ran = cargo_test(programs.arg("--no-fail-fast"), &[], filter, tally);
-    // Both, whatever fails.
-    let shown = cargo_test(examples.arg("--no-fail-fast"), &[], filter, tally);
-    ran.and(shown)
+fn unit(filter: &[String], tally: &mut Tally) -> Result<()> {
+    // All at once: libraries would be built again for another choice of packages.
+    let mut command = workspace::cargo(["test", "--no-fail-fast", "--workspace"]);
+    command.args(["--exclude", "agent-ebpf", "--exclude", "tests"]);
+    cargo_test(&mut command, &[], filter, tally)
 }
 
 fn privileged(built: &Built, filter: &[String], tally: &mut Tally) -> Result<()> {

@@ -8,11 +8,11 @@ use serde_json::Value;
 use crate::build::{self, Built, Profile};
 use crate::workspace;
 
-/// Packages of which all commands of cargo choose their programs.
+/// Packages of all these programs.
 ///
-/// A library has the features that the packages of a command want together, and is built once more for a command
-/// whose packages want others. The kernel programs have another target.
-const PACKAGES: [&str; 3] = ["--workspace", "--exclude", "agent-ebpf"];
+/// Each command of cargo names all of them. A library has the features that the packages of a command want together, and is
+/// built once more for a command whose packages want others.
+const PACKAGES: [&str; 6] = ["agent", "bench", "datapath", "demo", "netdev", "tests"];
 
 /// Packages whose integration tests need root, and a kernel to test against.
 const PRIVILEGED: [&str; 3] = ["datapath", "netdev", "tests"];
@@ -23,63 +23,45 @@ const BINARIES: [&str; 3] = ["podnet-agent", "podnet-bench", "podnet-demo"];
 /// The test that needs an API server, and takes longest to build.
 pub(crate) const API: &str = "kubernetes";
 
-/// Returns `cargo test` of all packages, as they are released.
+/// Returns `cargo test` of these packages, whose libraries are built once.
 ///
 /// The caller names the tests.
 pub fn release_tests() -> Command {
-    tests(Profile::Release)
-}
-
-fn tests(profile: Profile) -> Command {
-    let mut command = workspace::cargo(["test"]);
-    command.args(PACKAGES).args(profile.arguments());
+    let mut command = workspace::cargo(["test", "--release"]);
+    packages(&mut command);
     command
-}
-
-/// Returns the commands that run the tests which need no root.
-pub(crate) fn unit(profile: Profile) -> Result<[Command; 2]> {
-    let mut programs = tests(profile);
-    programs.args(["--lib", "--bins"]);
-    let packages = workspace::packages()?;
-    let others = packages.iter().filter(|package| !is_privileged(package));
-    name_tests(&mut programs, others.flat_map(targets).collect());
-    let mut examples = tests(profile);
-    examples.arg("--doc");
-    Ok([programs, examples])
 }
 
 /// Builds podnet, and everything that the tests here and in machines run.
 pub(crate) fn build() -> Result<Built> {
     let mut command = workspace::cargo(["build", "--release"]);
-    command.args(PACKAGES);
+    packages(&mut command);
     command.args(BINARIES.iter().flat_map(|name| ["--bin", name]));
     privileged(&mut command)?;
     build::by(Profile::Release, command)
 }
 
+fn packages(command: &mut Command) {
+    command.args(PACKAGES.iter().flat_map(|name| ["--package", name]));
+}
+
 /// Names the privileged tests to cargo; returns how many programs they are.
 pub(crate) fn privileged(command: &mut Command) -> Result<usize> {
     let packages = workspace::packages()?;
-    let chosen = packages.iter().filter(|package| is_privileged(package));
-    let names: Vec<&str> = chosen.flat_map(targets).collect();
+    let chosen = packages.iter().filter(|package| {
+        let name = package["name"].as_str();
+        name.is_some_and(|name| PRIVILEGED.contains(&name))
+    });
+    let mut names: Vec<&str> = chosen.flat_map(targets).collect();
     if names.is_empty() {
         bail!("packages {PRIVILEGED:?} have no integration tests");
     }
     let count = names.len();
-    name_tests(command, names);
-    Ok(count)
-}
-
-fn is_privileged(package: &Value) -> bool {
-    let name = package["name"].as_str();
-    name.is_some_and(|name| PRIVILEGED.contains(&name))
-}
-
-/// Names tests to cargo; one name may be of several packages, and is one argument.
-fn name_tests(command: &mut Command, mut names: Vec<&str>) {
+    // One name may be of several packages, and is one argument.
     names.sort_unstable();
     names.dedup();
     command.args(names.iter().flat_map(|name| ["--test", name]));
+    Ok(count)
 }
 
 /// Lists the test targets of a package that need no cluster around them.
@@ -108,19 +90,6 @@ mod tests {
             target(API, "test", true),
         ]});
         assert_eq!(targets(&package).collect::<Vec<_>>(), ["memif"]);
-    }
-
-    #[test]
-    fn tests_that_need_root_are_not_named_as_those_that_need_none() {
-        // A name that both have would run in both tiers.
-        let [programs, _] = unit(Profile::Debug).unwrap();
-        let named: Vec<_> = programs.get_args().collect();
-        let mut command = Command::new("cargo");
-        privileged(&mut command).unwrap();
-        for name in command.get_args().skip(1).step_by(2) {
-            assert!(!named.contains(&name), "{name:?}");
-        }
-        assert!(named.iter().any(|it| *it == "corpus"), "{named:?}");
     }
 
     #[test]
