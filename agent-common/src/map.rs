@@ -114,5 +114,9 @@ pub const JUMP_PUBLISH: u32 = 10;
 pub const JUMP_SERVICE: u32 = 11;
 /// `JUMP[JUMP_REPLY]` delivers what may be an answer of a Service.
 pub const JUMP_REPLY: u32 = 12;
+/// `JUMP[JUMP_REPLY_TO]` passes on what the node's stack sends to a pod.
+///
+/// It may be an answer of a Service.
+pub const JUMP_REPLY_TO: u32 = 13;
 /// Slots of `JUMP`.
 pub const JUMP_SLOTS: u32 = 16;

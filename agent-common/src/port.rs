@@ -34,6 +34,11 @@ pub const PORT_TRUNK: u32 = 1 << 11;
 /// Programs for guarded ports judge what this one sends.
 pub const PORT_GUARD: u32 = 1 << 12;
 
+/// The node's stack routes for the port, and its network has Services.
+///
+/// What that stack sends to it may be an answer of one.
+pub const PORT_SERVED: u32 = 1 << 13;
+
 /// A port's identity and its rights.
 ///
 /// *Written by* the reconciler, last of all entries on the way in and first on the way out.

@@ -19,7 +19,7 @@ pub use self::entry::{
     BACK, BACK_TO_SELF, Found, TO_BACKEND, TO_SELF, Target, Translation, TranslationBucket,
 };
 pub use self::tables::ServiceTables;
-pub use self::translate::{Work, reply, request};
+pub use self::translate::{Client, Work, reply, request};
 
 /// The Service has endpoints, but none that clients of this node may use.
 ///

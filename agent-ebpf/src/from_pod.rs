@@ -138,16 +138,8 @@ fn carry_out(skb: &Skb<'_>, port: &Port, act: Act, scratch: &Scratch) -> Result<
             return Ok(Verdict::Consumed);
         }
         Act::Node => {
-            if skb.is_too_fine() {
-                return refuse(DropReason::SmallSegments);
-            }
-            // To the node, packets for the virtual gateway's MAC address are another's.
-            skb.clear_mark();
-            if !skb.keep() {
-                return refuse(DropReason::Undeliverable);
-            }
-            count(skb, port);
-            return Ok(Verdict::Node);
+            return hand_to_node(skb, port)
+                .map_err(|reason| (Some((port.network, port.port_id)), reason));
         }
         Act::Flood => {
             // What it costs is taken there.
@@ -184,6 +176,24 @@ fn carry_out(skb: &Skb<'_>, port: &Port, act: Act, scratch: &Scratch) -> Result<
     } else {
         refuse(DropReason::Undeliverable)
     }
+}
+
+/// Leaves a packet to the node's stack.
+///
+/// # Errors
+/// `SmallSegments`, `Undeliverable`.
+#[inline(always)]
+pub(crate) fn hand_to_node(skb: &Skb<'_>, port: &Port) -> Result<Verdict, DropReason> {
+    if skb.is_too_fine() {
+        return Err(DropReason::SmallSegments);
+    }
+    // To the node, packets for the virtual gateway's MAC address are another's.
+    skb.clear_mark();
+    if !skb.keep() {
+        return Err(DropReason::Undeliverable);
+    }
+    count(skb, port);
+    Ok(Verdict::Node)
 }
 
 #[inline(always)]

@@ -166,6 +166,13 @@ pub fn reply(ctx: TcContext) -> i32 {
     service::reply(&Skb::new(&ctx)).code()
 }
 
+/// TC: passes on to a pod what may be an answer of a Service, by the node's stack.
+#[classifier]
+#[inline(always)]
+pub fn reply_to(ctx: TcContext) -> i32 {
+    service::reply_to(&Skb::new(&ctx)).code()
+}
+
 /// Everything a gateway of egress sends to the node.
 #[classifier]
 #[inline(always)]

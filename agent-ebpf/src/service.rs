@@ -3,13 +3,16 @@
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};
+use agent_common::guard::Passage;
 use agent_common::icmp_error::IcmpError;
-use agent_common::map::{JUMP_ICMP_ERROR, JUMP_REPLY, ROOT_FROM_POD};
+use agent_common::map::{JUMP_GUARD_POD, JUMP_ICMP_ERROR, JUMP_REPLY, ROOT_FROM_POD};
 use agent_common::packet::{ETH_P_IP, ETH_P_IPV6, Frame as _};
-use agent_common::policy;
-use agent_common::service;
+use agent_common::policy::{self, Act};
+use agent_common::port::{PORT_GUARD, PORT_NODE, Port};
+use agent_common::service::{self, Client};
 
 use crate::deliver::deliver;
+use crate::from_pod::hand_to_node;
 use crate::maps::{self, PortCounter, ServedTables};
 use crate::skb::Skb;
 use crate::verdict::{self, Verdict};
@@ -31,7 +34,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     let tables = ServedTables::new(passage);
     let from = (port.network, port.port_id);
     let mut reason = DropReason::Undeliverable;
-    match service::request(skb, from, scratch, &tables, work) {
+    match service::request(skb, Client::of(port), scratch, &tables, work) {
         Ok(()) if work.is_to_self() && skb.is_too_fine() => reason = DropReason::SmallSegments,
         Ok(()) if !skb.translate(scratch, work) => {}
         Ok(()) if work.is_to_self() => {
@@ -52,6 +55,15 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
             maps::root(skb.ctx, ROOT_FROM_POD);
             reason = DropReason::NoProgram;
         }
+        // The node's stack may know better: it has the Services of all protocols, and connections of before.
+        Err(DropReason::NoService | DropReason::FlowLimit | DropReason::ServiceClash)
+            if port.flags & PORT_NODE != 0 =>
+        {
+            match leave_to_node(skb, port, passage) {
+                Ok(verdict) => return verdict,
+                Err(refused) => reason = refused,
+            }
+        }
         Err(refused) => reason = refused,
     }
     let dropped = verdict::drop(skb, Some(from), reason);
@@ -64,6 +76,44 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         maps::jump(skb.ctx, JUMP_ICMP_ERROR);
     }
     dropped
+}
+
+/// Leaves a packet to a Service as it is to the node's stack, if policies allow it.
+///
+/// # Errors
+/// As of [`hand_to_node`]; `NoProgram`.
+#[inline(always)]
+fn leave_to_node(skb: &Skb<'_>, port: &Port, passage: &mut Passage) -> Result<Verdict, DropReason> {
+    if port.flags & PORT_GUARD == 0 {
+        return hand_to_node(skb, port);
+    }
+    if let Some(act) = Act::Node.pack() {
+        passage.port = *port;
+        passage.act = act;
+        maps::jump(skb.ctx, JUMP_GUARD_POD);
+    }
+    Err(DropReason::NoProgram)
+}
+
+/// Passes a packet of the node's stack on, as an answer of a Service if it is one.
+#[inline(always)]
+pub(crate) fn reply_to(skb: &Skb<'_>) -> Verdict {
+    let (Some(scratch), Some(passage), Some(work), Some(port)) = (
+        maps::scratch(),
+        maps::passage(),
+        maps::work(),
+        maps::port(skb.ifindex()),
+    ) else {
+        return verdict::drop(skb, None, DropReason::NoProgram);
+    };
+    let tables = ServedTables::new(passage);
+    let is_ip = matches!(policy::read(skb, scratch), Ok(ETH_P_IP | ETH_P_IPV6));
+    let is_answer = is_ip && service::reply(skb, port.network, scratch, &tables, work);
+    if is_answer && !skb.translate(scratch, work) {
+        let to = Some((port.network, port.port_id));
+        return verdict::drop(skb, to, DropReason::Undeliverable);
+    }
+    Verdict::Pass
 }
 
 /// Has a packet to a port of a network with Services delivered.

@@ -1,11 +1,11 @@
-//! Let pass, or have judged, what the node's stack sends to a pod.
+//! Let pass what the node's stack sends to a pod, judged and translated.
 //!
 //! Only the host ends of ports that the node routes for have this: what goes to others never meets that stack.
 
 use agent_common::drop::DropReason;
 use agent_common::guard::{self, Origin};
-use agent_common::map::JUMP_GUARD_TO;
-use agent_common::port::PORT_GUARD;
+use agent_common::map::{JUMP_GUARD_TO, JUMP_REPLY_TO};
+use agent_common::port::{PORT_GUARD, PORT_SERVED, Port};
 
 use crate::maps::{self, GuardedTables};
 use crate::skb::Skb;
@@ -17,11 +17,25 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     let Some(port) = maps::port(skb.ifindex()) else {
         return Verdict::Pass;
     };
-    if port.flags & PORT_GUARD == 0 {
+    // A pod may talk to itself, whatever policies say: by a Service, which the stack translates or a program has.
+    if port.flags & (PORT_GUARD | PORT_SERVED) == 0 || skb.came_by() == skb.ifindex() {
         return Verdict::Pass;
     }
-    maps::jump(skb.ctx, JUMP_GUARD_TO);
-    // A port has the mark only while the program is there. An agent of before has no such programs, and took ours away.
+    if port.flags & PORT_GUARD != 0 {
+        maps::jump(skb.ctx, JUMP_GUARD_TO);
+        // A port has the mark only while the program is there. An agent of before has no such programs, and took ours
+        // away.
+        return Verdict::Pass;
+    }
+    pass(skb, port)
+}
+
+/// Passes a packet on, translated where it may be an answer of a Service.
+#[inline(always)]
+fn pass(skb: &Skb<'_>, port: &Port) -> Verdict {
+    if port.flags & PORT_SERVED != 0 {
+        maps::jump(skb.ctx, JUMP_REPLY_TO);
+    }
     Verdict::Pass
 }
 
@@ -37,7 +51,7 @@ pub(crate) fn judge(skb: &Skb<'_>) -> Verdict {
     let tables = GuardedTables::new(port.home, passage);
     let origin = origin(skb, passage.port.network);
     match guard::from_node(skb, origin, scratch, &tables, passage) {
-        Ok(()) => Verdict::Pass,
+        Ok(()) => pass(skb, port),
         Err(reason) => {
             let port = Some((passage.port.network, passage.port.port_id));
             verdict::drop(skb, port, reason)

@@ -21,6 +21,7 @@ mod judged;
 mod question;
 mod report;
 mod scene;
+mod service;
 mod tables;
 mod wire;
 

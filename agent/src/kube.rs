@@ -127,7 +127,12 @@ impl Cluster {
         let followed = Followed::new(&client, home.clone());
         let blocks = Blocks::new(&client, home.clone());
         let policies = Policies::new(&client, home.clone());
-        let services = OfNetworks::new(&client, nodes.placed(), Arc::clone(&home.services));
+        let services = OfNetworks::new(
+            &client,
+            nodes.placed(),
+            Arc::clone(&home.services),
+            Arc::clone(&home.world),
+        );
         let named = Named::new(&client, Arc::clone(&home.world));
         let scheduling = Scheduling::new(&client, node, settings.scheduling, home.clone());
         let (addresses, addresses_work) = Addresses::new(

@@ -4,6 +4,7 @@ mod services {
     mod scene;
 
     mod across;
+    mod by_node;
     mod changes;
     mod local;
     mod node_access;

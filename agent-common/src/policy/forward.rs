@@ -165,7 +165,7 @@ fn enter<T: Tables>(port: &Port, tables: &T, packet: &Packet, to: &Endpoint) -> 
 
 /// Hands a packet to the node's stack behind the virtual gateway.
 ///
-/// All that may go there goes there, pod to pod too: where the node translates addresses, both directions of a connection must pass it.
+/// One for a Service is translated before. All that may go there goes there, pod to pod too: where the node translates addresses, both directions of a connection must pass it.
 #[inline(always)]
 fn by_node<F: Frame + ?Sized>(
     frame: &F,
@@ -192,6 +192,9 @@ fn by_node<F: Frame + ?Sized>(
         return drop(DropReason::NoEndpoint);
     }
     no_tunnel(frame, port, packet)?;
+    if is_found && to.flags & ENDPOINT_SERVICE != 0 {
+        return serve(port, scratch);
+    }
     // The node counts the hops, and says when there were too many.
     Ok(Act::Node)
 }

@@ -45,6 +45,8 @@ struct World {
     now: Cell<u32>,
     budget: Cell<u32>,
     sets: u32,
+    /// Clients are those that the node's stack routes for.
+    by_node: bool,
     /// Entries that were noted or opened.
     written: Cell<u32>,
 }
@@ -61,6 +63,7 @@ impl World {
             now: Cell::new(1000),
             budget: Cell::new(100_000),
             sets: 0,
+            by_node: false,
             written: Cell::new(0),
         }
     }
@@ -113,7 +116,12 @@ impl World {
     fn send_on(&self, network: u32, frame: &[u8]) -> Result<(End, End), DropReason> {
         let (mut scratch, mut work) = (Scratch::EMPTY, Work::EMPTY);
         policy::read(frame, &mut scratch).unwrap();
-        request(frame, (network, PORT_ID), &scratch, self, &mut work)?;
+        let client = Client {
+            network,
+            port_id: PORT_ID,
+            by_node: self.by_node,
+        };
+        request(frame, client, &scratch, self, &mut work)?;
         let (source, destination) = ends(&work.leaves);
         let to_self = Ip16::from_v4(destination.0) == work.came.source;
         assert_eq!(work.is_to_self(), to_self);

@@ -10,6 +10,7 @@ use crate::guard::{
 };
 use crate::packet::{Frame, IPPROTO_TCP, IPPROTO_UDP};
 use crate::policy::Scratch;
+use crate::port::{PORT_NODE, Port};
 
 /// Backends that are asked for one connection.
 const TRIES: u32 = 4;
@@ -97,18 +98,47 @@ impl Work {
     }
 }
 
-/// Translates a packet that a port sends to a Service: [`Work::leaves`].
+/// The sender of a packet to a Service.
+#[derive(Debug, Clone, Copy)]
+pub struct Client {
+    /// Its network.
+    pub network: u32,
+    /// Its port.
+    pub port_id: u16,
+    /// The node's stack routes for it.
+    ///
+    /// Something else may translate packets to Services there, too.
+    pub by_node: bool,
+}
+
+impl Client {
+    /// The client that sends by this port.
+    #[inline(always)]
+    pub const fn of(port: &Port) -> Self {
+        Self {
+            network: port.network,
+            port_id: port.port_id,
+            by_node: port.flags & PORT_NODE != 0,
+        }
+    }
+}
+
+/// Translates a packet that a client sends to a Service: [`Work::leaves`].
+///
+/// The middle of a connection of TCP that is not known is translated to the endpoint that its ports lead to; by a node,
+/// that which has translated it before goes on.
 ///
 /// # Errors
 /// `NoService`, `NoBackend`, `NoLocalBackend`, `ServiceClash`, `FlowLimit`, `PolicyFragment`, `Truncated`.
 #[inline(always)]
 pub fn request<F: Frame + ?Sized, T: ServiceTables>(
     frame: &F,
-    (network, port_id): (u32, u16),
+    client: Client,
     scratch: &Scratch,
     tables: &T,
     work: &mut Work,
 ) -> Result<(), DropReason> {
+    let network = client.network;
     let packet = &scratch.packet;
     work.came.start(packet);
     if !is_served(packet.protocol) {
@@ -126,6 +156,9 @@ pub fn request<F: Frame + ?Sized, T: ServiceTables>(
         && work.found.words.is_alive(packet.protocol, now)
         && goes_on(network, now, tables, work);
     if !goes_on {
+        if client.by_node && packet.protocol == IPPROTO_TCP && !work.came.is_opening() {
+            return Err(DropReason::NoService);
+        }
         look_up(network, tables, work)?;
         let is_kept = work.service.affinity_s != 0 && is_kept(network, now, tables, work);
         work.first = if is_kept { KEPT } else { 0 };
@@ -134,7 +167,7 @@ pub fn request<F: Frame + ?Sized, T: ServiceTables>(
     let answered = settle(network, (place, from_high, !goes_on), now, tables, work)?;
     let work = tables.again(work);
     if !goes_on {
-        if !tables.pay(port_id) {
+        if !tables.pay(client.port_id) {
             return Err(DropReason::FlowLimit);
         }
         work.found.words = FlowWords {

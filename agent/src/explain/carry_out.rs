@@ -72,13 +72,7 @@ impl Departure<'_> {
                 let details = json!({"mac": GATEWAY_MAC.to_string()});
                 Ok(Outcome::new(Verdict::Answered, text, details))
             }
-            Decision::Service => {
-                let found = "the address of a Service of the network";
-                let verdict = "service: to one of its endpoints, and decided about anew";
-                self.story.step("policy", found, verdict);
-                let text = "translated to an endpoint of the Service: ask for that endpoint";
-                Ok(Outcome::new(Verdict::Left, text, json!({})))
-            }
+            Decision::Service => self.translate(port, frame).await,
             Decision::Switch(endpoint) => {
                 self.story.step("policy", "a member", "switch: as it is");
                 self.deliver(&endpoint, port, frame).await
@@ -388,7 +382,7 @@ impl Departure<'_> {
         })
     }
 
-    async fn hand_up(&mut self, frame: &[u8]) -> Result<Outcome, AgentError> {
+    pub(super) async fn hand_up(&mut self, frame: &[u8]) -> Result<Outcome, AgentError> {
         self.story
             .step("policy", "routing: Node", "to the node's own stack");
         let destination = destination(frame);

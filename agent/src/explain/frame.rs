@@ -1,6 +1,6 @@
 //! The frames that a pod's kernel would send. Pure.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::packet::{
@@ -148,20 +148,61 @@ pub(super) fn addressed(frame: &[u8], macs: Macs) -> Vec<u8> {
 /// Other fields but the checksum of IPv4 stay as they are.
 pub(super) fn routed(frame: &[u8], macs: Macs) -> Vec<u8> {
     let mut frame = addressed(frame, macs);
-    let is_v4 = frame.get(12..14) == Some(&ETH_P_IP.to_be_bytes());
-    let at = if is_v4 { ETH_HLEN + 8 } else { ETH_HLEN + 7 };
+    let at = if is_v4(&frame) {
+        ETH_HLEN + 8
+    } else {
+        ETH_HLEN + 7
+    };
     if let Some(hops) = frame.get_mut(at) {
         *hops = hops.saturating_sub(1);
     }
-    if let Some(header) = frame
-        .get_mut(ETH_HLEN..ETH_HLEN + IPV4_HLEN)
-        .filter(|_| is_v4)
-    {
+    sum_header(&mut frame);
+    frame
+}
+
+/// Frame with another receiver of its TCP or UDP.
+///
+/// `payload` is where its ports are.
+pub(super) fn translated(frame: &[u8], payload: usize, protocol: u8, to: SocketAddr) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let (at, address) = match to.ip() {
+        IpAddr::V4(ip) => (ETH_HLEN + 16, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (ETH_HLEN + 24, ip.octets().to_vec()),
+    };
+    for (byte, new) in frame.iter_mut().skip(at).zip(address) {
+        *byte = new;
+    }
+    put(&mut frame, payload + 2, to.port().to_be_bytes());
+    sum_header(&mut frame);
+    let sum_at = if protocol == IPPROTO_TCP { 16 } else { 6 };
+    let source = frame.get(at.saturating_sub(if to.is_ipv4() { 4 } else { 16 })..at);
+    let source = source.and_then(|bytes| match to {
+        SocketAddr::V4(_) => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
+        SocketAddr::V6(_) => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+    });
+    if let Some((source, segment)) = source.zip(frame.get_mut(payload..)) {
+        put(segment, sum_at, [0, 0]);
+        let pseudo = pseudo_header(source, to.ip(), protocol, segment.len());
+        let sum = checksum(&[&pseudo, segment]);
+        put(segment, sum_at, sum);
+    }
+    frame
+}
+
+fn is_v4(frame: &[u8]) -> bool {
+    frame.get(12..14) == Some(&ETH_P_IP.to_be_bytes())
+}
+
+/// Writes the checksum of an IPv4 header; IPv6 has none.
+fn sum_header(frame: &mut [u8]) {
+    if !is_v4(frame) {
+        return;
+    }
+    if let Some(header) = frame.get_mut(ETH_HLEN..ETH_HLEN + IPV4_HLEN) {
         put(header, 10, [0, 0]);
         let sum = checksum(&[header]);
         put(header, 10, sum);
     }
-    frame
 }
 
 /// MAC address of a group of hosts (RFC 1112 section 6.4, RFC 2464 section 7).

@@ -1,11 +1,14 @@
 //! Services of networks, and their endpoints, as the API server has them.
 //!
-//! The label of their network selects them there: what other Services a cluster has costs this node nothing.
+//! The label of their network selects them there: what other Services a cluster has costs this node nothing, unless a
+//! network that the nodes route for has those.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{CLUSTER_SLICE_MANAGER, MANAGED_BY_LABEL, NETWORK_LABEL, ServiceObject, ServiceSlice};
+use api::{
+    CLUSTER_SLICE_MANAGER, MANAGED_BY_LABEL, NETWORK_LABEL, Routing, ServiceObject, ServiceSlice,
+};
 use cluster::copied::unread;
 use cluster::facts::Follow;
 use futures_util::future::select_all;
@@ -13,6 +16,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
 use tokio::sync::{Notify, watch};
+use world::Current;
 use world::services::{ServiceCurrent, ServiceWorld};
 
 /// Selects slices of networks, without those that Kubernetes makes of selectors.
@@ -36,42 +40,89 @@ pub(crate) struct Placed {
     pub(crate) zone: Option<String>,
 }
 
+/// Services that networks have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// Services with the label of a network.
+    Labelled,
+    /// The cluster's own Services, too.
+    All,
+}
+
 /// Follows Services.
 pub(crate) struct OfNetworks {
     client: Client,
     /// None before the node's object was looked for.
     node: watch::Receiver<Option<Placed>>,
     services: Arc<ServiceCurrent>,
+    world: Arc<Current>,
 }
 
 impl OfNetworks {
-    /// One for a node at this place, whose Services are these.
+    /// One for a node at this place, whose Services and networks are these.
     pub(crate) fn new(
         client: &Client,
         node: watch::Receiver<Option<Placed>>,
         services: Arc<ServiceCurrent>,
+        world: Arc<Current>,
     ) -> Self {
         Self {
             client: client.clone(),
             node,
             services,
+            world,
         }
     }
 
+    /// Which Services some network has; `None` while networks are not known.
+    fn asked(&self) -> Option<Asked> {
+        let world = self.world.get();
+        let mut networks = world.resolved.definitions();
+        let all = networks.any(|it| it.routing == Routing::Node && !it.service_cidrs.is_empty());
+        let asked = if all { Asked::All } else { Asked::Labelled };
+        world.unread.is_empty().then_some(asked)
+    }
+
     /// Keeps the node's Services as those of the cluster, for ever.
+    ///
+    /// Before the networks are known, some would seem to be gone.
     pub(crate) async fn work(&self) {
+        let mut world = self.world.changes();
+        loop {
+            world.mark_unchanged();
+            match self.asked() {
+                Some(asked) => self.follow(asked, &mut world).await,
+                // The sender lives as long as the agent.
+                None => {
+                    let _ = world.changed().await;
+                }
+            }
+        }
+    }
+
+    /// Follows Services until networks have others.
+    async fn follow(&self, asked: Asked, world: &mut watch::Receiver<u64>) {
         let changed = Arc::new(Notify::new());
         let mut follow = Follow::new(&self.client, &changed);
-        let services = follow.copy_labelled("services", NETWORK_LABEL, |object: &Service| {
-            ServiceObject::read(object).map(Arc::new)
-        });
-        let slices =
-            follow.copy_labelled("endpointslices", &of_network(), |object: &EndpointSlice| {
-                ServiceSlice::read(object).map(Arc::new)
-            });
+        let service = |object: &Service| ServiceObject::read(object).map(Arc::new);
+        let slice = |object: &EndpointSlice| ServiceSlice::read(object).map(Arc::new);
+        let (services, slices) = match asked {
+            Asked::Labelled => (
+                follow.copy_labelled("services", NETWORK_LABEL, service),
+                follow.copy_labelled("endpointslices", &of_network(), slice),
+            ),
+            Asked::All => (
+                follow.copy_some("services", false, service),
+                follow.copy_some("endpointslices", false, slice),
+            ),
+        };
         let mut work = follow.work();
         let mut node = self.node.clone();
         loop {
+            world.mark_unchanged();
+            if self.asked().is_some_and(|now| now != asked) {
+                return;
+            }
             let own = node.borrow_and_update().clone();
             let begun = Instant::now();
             let mut unread = unread([&services.kind, &slices.kind]);
@@ -79,7 +130,7 @@ impl OfNetworks {
             if own.is_none() {
                 unread.push("nodes are not read yet".to_owned());
             }
-            let world = if unread.is_empty() {
+            let known = if unread.is_empty() {
                 let services = services.known().values().cloned().collect();
                 let slices = slices.known().values().cloned().collect();
                 ServiceWorld {
@@ -89,12 +140,13 @@ impl OfNetworks {
             } else {
                 ServiceWorld::unread(unread)
             };
-            self.services.set(world);
+            self.services.set(known);
             let rested = begun + begun.elapsed() * REST;
             tokio::select! {
                 () = changed.notified() => {}
-                // The sender lives as long as the agent.
+                // The senders live as long as the agent.
                 _ = node.changed() => {}
+                _ = world.changed() => {}
                 // None of them ends.
                 _ = select_all(work.iter_mut()) => {}
             }

@@ -110,9 +110,9 @@ pub use scheduling::{
 };
 pub use service::{
     CLUSTER_SLICE_MANAGER, HEADLESS_LABEL, KUBERNETES_SERVICE_NAME_LABEL, MANAGED_BY_LABEL,
-    SELECTOR_ANNOTATION, SERVICE_NAME_LABEL, SERVICE_PORTS_MAX, SERVICE_PROXY, SERVICE_PROXY_LABEL,
-    SLICE_ENDPOINTS_MAX, SLICE_MANAGER, ServiceEndpoint, ServiceObject, ServicePort,
-    ServiceProtocol, ServiceSlice, label,
+    OF_CLUSTER, SELECTOR_ANNOTATION, SERVICE_NAME_LABEL, SERVICE_PORTS_MAX, SERVICE_PROXY,
+    SERVICE_PROXY_LABEL, SLICE_ENDPOINTS_MAX, SLICE_MANAGER, ServiceEndpoint, ServiceObject,
+    ServicePort, ServiceProtocol, ServiceSlice, label,
 };
 pub use validate::{
     AttachmentRequest, Bandwidth, Clash, Endpoint, EndpointPod, EndpointSlice, FieldError,

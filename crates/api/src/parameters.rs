@@ -201,8 +201,8 @@ impl fmt::Display for Routing {
     Rule::new("size(self.?routes.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
         .message("the field needs spec.subnets; list a subnet or remove this field")
         .field_path(".routes"),
-    Rule::new("size(self.?serviceCIDRs.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0 && self.?routing.orValue('Isolated') == 'Isolated'")
-        .message("the field is for networks with subnets and routing Isolated; write these, or remove this field")
+    Rule::new("size(self.?serviceCIDRs.orValue([])) == 0 || size(self.?subnets.orValue([])) > 0")
+        .message("the field is for networks with subnets; write these, or remove this field")
         .field_path(".serviceCIDRs"),
     Rule::new("size(self.?serviceCIDRs.orValue([])) == 0 || self.mode == 'L3' || !(self.?transport.type.orValue('Local') in ['VLAN', 'Native'])")
         .message("an L2 network with an uplink has no Services; write mode L3 or transport VXLAN, or remove this field")
@@ -339,7 +339,8 @@ pub struct PodNetworkParametersSpec {
     /// Prefixes of the addresses of Services that the network has.
     ///
     /// Pods get a route there. A Service with the label `podnet.dev/network` of the network's name is served if its address
-    /// is in one of them. Without the field the network has no Services.
+    /// is in one of them. With routing Node those are the Services of the cluster, which have no such label. Without the
+    /// field podnet translates no packet of the network.
     #[schemars(length(max = SERVICE_CIDRS_MAX), inner(length(max = 43)))]
     #[schemars(extend("x-kubernetes-validations" = [
         Rule::new("self.all(s, isCIDR(s) && cidr(s) == cidr(s).masked() && cidr(s).prefixLength() > 0)")

@@ -1,6 +1,7 @@
 //! Services of networks and their endpoints, as they are written.
 //!
-//! A Service with the label `podnet.dev/network` belongs to the PodNetwork of that name. Its endpoints are those of
+//! A Service with the label `podnet.dev/network` belongs to the PodNetwork of that name; all others are the cluster's
+//! ([`OF_CLUSTER`]), and so of networks that the nodes route for. Its endpoints are those of
 //! EndpointSlices with the same label, which name the Service by `podnet.dev/service-name`, as the controller writes them, or by
 //! `kubernetes.io/service-name`, as users do for a Service without a selector.
 
@@ -15,6 +16,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::endpoint_slice::NETWORK_LABEL;
 use crate::listed::{PROBLEM_BYTES, PROBLEMS_MAX, Shortened};
 
+/// Network of Services that name none: the cluster's own.
+///
+/// No PodNetwork has this name.
+pub const OF_CLUSTER: &str = "";
 /// Label of an EndpointSlice that the controller writes: the name of its Service.
 pub const SERVICE_NAME_LABEL: &str = "podnet.dev/service-name";
 /// Label of an EndpointSlice: the name of its Service, as Kubernetes writes it.
@@ -106,7 +111,7 @@ pub struct ServiceObject {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Name of the network.
+    /// Name of the network, or [`OF_CLUSTER`].
     pub network: String,
     /// Its addresses; none for a headless one.
     pub ips: Vec<IpAddr>,
@@ -123,10 +128,15 @@ pub struct ServiceObject {
 impl ServiceObject {
     /// Reads an object of the API server or of a file.
     ///
-    /// `None` for one that belongs to no network of podnet.
+    /// `None` for one that another proxy has. The cluster's own have no problems: what podnet does not serve of
+    /// them, the cluster's proxy does.
     #[must_use]
     pub fn read(object: &core::Service) -> Option<Self> {
-        let network = label(&object.metadata, NETWORK_LABEL)?;
+        let network = label(&object.metadata, NETWORK_LABEL);
+        if network.is_none() && label(&object.metadata, SERVICE_PROXY_LABEL).is_some() {
+            return None;
+        }
+        let network = network.unwrap_or(OF_CLUSTER);
         let spec = object.spec.clone().unwrap_or_default();
         let mut problems = Vec::new();
         let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
@@ -178,7 +188,7 @@ impl ServiceObject {
             ports: read_ports(ports, &mut problems),
             affinity_s: affinity,
             local: spec.internal_traffic_policy.as_deref() == Some("Local"),
-            problems,
+            problems: of_podnet(network, problems),
         })
     }
 }
@@ -196,7 +206,7 @@ pub struct ServiceSlice {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Name of the network.
+    /// Name of the network, or [`OF_CLUSTER`].
     pub network: String,
     /// Name of the Service.
     pub service: String,
@@ -230,14 +240,14 @@ pub struct ServiceEndpoint {
 impl ServiceSlice {
     /// Reads an object of the API server or of a file.
     ///
-    /// `None` for one that belongs to no network of podnet, or to no Service.
+    /// `None` for one that belongs to no Service, or has addresses of another network than its Service.
     #[must_use]
     pub fn read(object: &discovery::EndpointSlice) -> Option<Self> {
         let metadata = &object.metadata;
-        let network = label(metadata, NETWORK_LABEL)?;
+        let network = label(metadata, NETWORK_LABEL).unwrap_or(OF_CLUSTER);
         // The controller's own say which Service they are of by that label alone. Slices of the cluster's
         // controller have the labels of their Service, and addresses of another network.
-        if is_of_cluster(metadata) {
+        if network != OF_CLUSTER && is_of_cluster(metadata) {
             return None;
         }
         let service = match label(metadata, SERVICE_NAME_LABEL) {
@@ -281,7 +291,7 @@ impl ServiceSlice {
             service: service.to_owned(),
             ports,
             endpoints,
-            problems,
+            problems: of_podnet(network, problems),
         })
     }
 }
@@ -289,6 +299,17 @@ impl ServiceSlice {
 impl fmt::Display for ServiceSlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "EndpointSlice {}/{}", self.namespace, self.name)
+    }
+}
+
+/// Returns the problems that are podnet's to tell.
+///
+/// Of the cluster's own objects others tell.
+fn of_podnet(network: &str, problems: Vec<String>) -> Vec<String> {
+    if network == OF_CLUSTER {
+        Vec::new()
+    } else {
+        problems
     }
 }
 

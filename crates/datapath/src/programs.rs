@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_common::map::{
     JUMP_ANSWER, JUMP_CARRY, JUMP_FLOOD, JUMP_GUARD_IN, JUMP_GUARD_POD, JUMP_GUARD_TO,
-    JUMP_ICMP_ERROR, JUMP_PUBLISH, JUMP_REPLICATE, JUMP_REPLY, JUMP_SERVICE, JUMP_TO_WIRE,
-    JUMP_WIRE, ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK, ROOT_TO_POD,
-    ROOT_XDP_UPLINK,
+    JUMP_ICMP_ERROR, JUMP_PUBLISH, JUMP_REPLICATE, JUMP_REPLY, JUMP_REPLY_TO, JUMP_SERVICE,
+    JUMP_TO_WIRE, JUMP_WIRE, ROOT_FROM_GATEWAY, ROOT_FROM_OVERLAY, ROOT_FROM_POD, ROOT_FROM_UPLINK,
+    ROOT_TO_POD, ROOT_XDP_UPLINK,
 };
 use aya::Ebpf;
 use aya::maps::{Map, MapData, ProgramArray};
@@ -54,7 +54,11 @@ const GUARDS: [(u32, &str); 5] = [
 /// Programs that translate, with their slots in `JUMP`.
 ///
 /// They are loaded with the first Service of a network.
-const SERVICES: [(u32, &str); 2] = [(JUMP_REPLY, "reply"), (JUMP_SERVICE, "service")];
+const SERVICES: [(u32, &str); 3] = [
+    (JUMP_REPLY, "reply"),
+    (JUMP_REPLY_TO, "reply_to"),
+    (JUMP_SERVICE, "service"),
+];
 
 /// A place where packets come in: a dispatcher, and the programs behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! Compare the cost of each program with `agent-ebpf/cost.txt`, and look at its maps.
+//! Compare each program's cost with `agent-ebpf/cost.txt`, and look at maps.
 //!
 //! Costs are instructions, and bytes of the 512 that Linux 5.10 gives a program with all functions that it
 //! calls. So a change shows its price.

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use services::{Clients, compile};
-//! let clients = Clients { network: "blue", prefixes: &[], node: "a", zone: None };
+//! let clients = Clients { network: "blue", of: "blue", prefixes: &[], node: "a", zone: None };
 //! assert!(compile(&clients, &[], &[]).addresses.is_empty());
 //! ```
 
@@ -22,6 +22,8 @@ use api::{Prefix, ServiceEndpoint, ServiceObject, ServicePort, ServiceProtocol, 
 pub struct Clients<'a> {
     /// Name of their network.
     pub network: &'a str,
+    /// Network of the Services that they have: the same, or [`api::OF_CLUSTER`].
+    pub of: &'a str,
     /// Prefixes in which its Services have addresses.
     pub prefixes: &'a [Prefix],
     /// Name of their node.
@@ -76,7 +78,7 @@ pub const NETWORK_PORTS: usize = 32_768;
 /// The most problems that are told of a network.
 pub const PROBLEMS: usize = 100;
 
-/// Makes of Services and slices of a network what these clients get.
+/// Makes of Services and slices what these clients get.
 ///
 /// Of two Services with one address the first one has it, by namespace and name. One that has more endpoints than its share
 /// is not served, and neither are those after the last that fits.
@@ -88,7 +90,7 @@ pub fn compile(
 ) -> Served {
     let mut served = Served::default();
     let mut slices_of: BTreeMap<(&str, &str), Vec<Endpoints<'_>>> = BTreeMap::new();
-    for slice in slices.iter().filter(|it| it.network == clients.network) {
+    for slice in slices.iter().filter(|it| it.network == clients.of) {
         served.tell(slice, &slice.problems);
         let own = Endpoints::of(clients, slice, &mut served);
         let key = (slice.namespace.as_str(), slice.service.as_str());
@@ -97,7 +99,7 @@ pub fn compile(
     let mut own: Vec<&ServiceObject> = services
         .iter()
         .map(|it| &**it)
-        .filter(|it| it.network == clients.network)
+        .filter(|it| it.network == clients.of)
         .collect();
     own.sort_by_key(|it| (&it.namespace, &it.name));
     let mut places = 0;

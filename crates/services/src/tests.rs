@@ -71,6 +71,7 @@ fn served(services: &[ServiceObject], slices: &[ServiceSlice]) -> Served {
     let prefixes = prefixes();
     let clients = Clients {
         network: CLIENTS,
+        of: CLIENTS,
         prefixes: &prefixes,
         node: "here",
         zone: Some("z1"),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_common::addr::Ip16;
-use api::Prefix;
+use api::{OF_CLUSTER, Prefix};
 use book::Book;
 use book::record::NetworkFacts;
 use datapath::DatapathError;
@@ -231,12 +231,16 @@ impl State {
         services: &ServiceWorld,
         world: &World,
     ) -> Result<(), DatapathError> {
-        let objects = services
-            .networks
-            .get(&facts.name)
-            .cloned()
-            .unwrap_or_default();
         let prefixes = self.prefixes_of(inputs, facts, world);
+        // A network that the node routes for has those of the cluster, if it says where they are.
+        let of = match facts.by_node {
+            true => OF_CLUSTER,
+            false => &facts.name,
+        };
+        let own = services.networks.get(of).cloned();
+        let objects = own
+            .filter(|_| !(facts.by_node && prefixes.is_empty()))
+            .unwrap_or_default();
         let is_same = |it: &&InForce| {
             let same = Arc::ptr_eq(&it.objects, &objects) || it.objects == objects;
             it.network == facts.name && same && it.prefixes == prefixes && it.zone == services.zone
@@ -246,6 +250,7 @@ impl State {
         }
         let clients = Clients {
             network: &facts.name,
+            of,
             prefixes: &prefixes,
             node: &inputs.node,
             zone: services.zone.as_deref(),

@@ -12,7 +12,7 @@ use agent_common::flood::{FLOOD_CHUNK, FLOOD_CLOSED, FloodKey, FloodPorts};
 use agent_common::network::{NETWORK_ANY_IP, NETWORK_L3, NETWORK_TRUNK, Network};
 use agent_common::port::{
     PORT_ANY_IP, PORT_EGRESS, PORT_GUARD, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE,
-    PORT_REPLICATE, PORT_TRUNK, PORT_WIRE, Port, PortAddressKey,
+    PORT_REPLICATE, PORT_SERVED, PORT_TRUNK, PORT_WIRE, Port, PortAddressKey,
 };
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS};
 use book::record::{Attachment, NetworkFacts};
@@ -69,7 +69,7 @@ pub(super) fn own<'a>(
             mac: attachment.mac,
             port_id: attachment.port_id,
         };
-        port(&mut entries, attachment);
+        port(&mut entries, attachment, !others.services.is_empty());
         for lease in &attachment.leases {
             let key = EndpointKey {
                 network,
@@ -346,8 +346,11 @@ pub fn port_of(attachment: &Attachment) -> Port {
     port
 }
 
-fn port(entries: &mut Entries, attachment: &Attachment) {
+fn port(entries: &mut Entries, attachment: &Attachment, served: bool) {
     let mut port = port_of(attachment);
+    if served && attachment.network.by_node {
+        port.flags |= PORT_SERVED;
+    }
     let firsts = [Ip16::from_v4(port.ip4), port.ip6];
     for lease in &attachment.leases {
         let ip = mapped(lease.address);

@@ -416,6 +416,26 @@ impl Reconciler {
         self.services.settle()
     }
 
+    /// Reads a port of a Service, and the first of its backends.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn service(
+        &self,
+        key: &ServiceKey,
+    ) -> Result<Option<(Service, Option<Backend>)>, DatapathError> {
+        let inner = self.services.inner.lock();
+        let Some(service) = inner.maps.services.get(key)? else {
+            return Ok(None);
+        };
+        let (set, index) = (service.set, 0);
+        let first = match service.count {
+            0 => None,
+            _ => inner.maps.backends.get(&BackendKey { set, index })?,
+        };
+        Ok(Some((service, first)))
+    }
+
     /// The networks of which Services are in force.
     pub fn served_networks(&self) -> BTreeSet<u32> {
         let mut networks = self.surroundings().served();

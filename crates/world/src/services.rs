@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use api::{ServiceObject, ServiceSlice};
+use api::{OF_CLUSTER, ServiceObject, ServiceSlice};
 use tokio::sync::watch;
 
 /// All Services of networks at one moment, and their endpoints.
 #[derive(Debug, Default, PartialEq)]
 pub struct ServiceWorld {
-    /// Services and slices of each network, by its name.
+    /// Services and slices of each network, by its name, and those of [`OF_CLUSTER`].
     ///
     /// Shared with the world before where they are the same.
     pub networks: BTreeMap<String, Arc<OfNetwork>>,
@@ -46,8 +46,8 @@ impl ServiceWorld {
     ///
     /// Members have to be said with their pods then.
     pub fn names_networks(&self) -> bool {
-        let mut networks = self.networks.values();
-        networks.any(|of| !of.services.is_empty())
+        let mut networks = self.networks.iter();
+        networks.any(|(name, of)| name != OF_CLUSTER && !of.services.is_empty())
     }
 
     /// Puts objects in the order in which equal worlds are equal.

@@ -151,7 +151,7 @@ struct ControlNode<'a> {
 /// Its name: after those of the nodes of the cluster.
 const CONTROL: &str = "e2e-control";
 
-/// A command of the agent that was built with this program, with its places in a directory.
+/// A command of the tested agent, with its places in a directory.
 fn agent(verb: &str, directory: &Path) -> Command {
     let program = env::current_exe().expect("this program");
     let release = program.ancestors().nth(2).expect("target/release");

@@ -63,7 +63,7 @@ fn services() -> Table {
         (with(json!(["fd96::/108"])), refused("family")),
         (
             json!({"mode": "L2", "serviceCIDRs": ["10.96.0.0/12"]}),
-            refused("with subnets and routing Isolated"),
+            refused("networks with subnets"),
         ),
         (
             l2(&json!({"transport": on_vlan, "serviceCIDRs": ["10.96.0.0/12"]})),

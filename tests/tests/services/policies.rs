@@ -1,10 +1,13 @@
-//! Policies about what goes through Services: they judge the endpoint.
+//! Policies about what goes through Services, and `explain` of it.
+
+use std::net::SocketAddr;
 
 use agent_common::drop::DropReason;
 use testbed::Node;
 
 use super::scene::{
-    NETWORKS, addresses, app, connect, service, setup, slices, socket, talk, wait_served,
+    NETWORKS, PORT, TARGET, addresses, app, connect, own, service, setup, slices, socket, talk,
+    wait_served,
 };
 
 fn policy(name: &str, network: &str, spec: &str) -> String {
@@ -48,12 +51,63 @@ fn policies_judge_the_endpoint_on_both_sides() {
                 (&other, first, DropReason::PolicyIngress),
             ] {
                 let before = node.drops().of(network, reason);
-                let socket = socket(port, (super::scene::own(port, to), 0).into());
+                let socket = socket(port, (own(port, to), 0).into());
                 testbed::wait::until_true("a drop by policy", || {
                     socket.send_to(b"question", (to, 80)).expect("a datagram");
                     node.drops().of(network, reason) > before
                 });
             }
+        }
+    }
+}
+
+#[test]
+fn explain_follows_a_packet_to_a_service_on_to_an_endpoint_and_tells_of_its_policies() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
+    for network in NETWORKS {
+        let text = policy(
+            "one",
+            network,
+            "ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 8080}]}]",
+        );
+        let node = Node::start(setup().file("policies.yaml", &text));
+        let (_one, one) = app(&node, "one", network);
+        let (_web, _) = app(&node, "web", network);
+        let (_other, _) = app(&node, "other", network);
+        let text = [
+            service("one", network, addresses(10), ""),
+            slices("one", network, node.name(), &[(&one, "")]),
+            service("none", network, addresses(11), ""),
+        ]
+        .concat();
+        node.write_manifest("services.yaml", &text);
+        wait_served(&node, network, 4);
+        for ip in addresses(10) {
+            let to = ip.to_string();
+            let told = node.explain("web", &to, &["--proto", "tcp:80"]);
+            told.assert_is("delivered", "");
+            let backend = SocketAddr::new(own(&one, ip), TARGET);
+            let service = SocketAddr::new(ip, PORT);
+            told.assert_tells(&[
+                &format!("SERVICES[{service}, TCP]"),
+                "1 endpoints",
+                &backend.to_string(),
+                &format!("its answers get {service} as their source"),
+                "ingress of one/net1",
+            ]);
+            let told = node.explain("other", &to, &["--proto", "udp:80"]);
+            told.assert_is("dropped", "policy_ingress");
+            let told = node.explain("web", &to, &["--proto", "tcp:81"]);
+            told.assert_is("dropped", "no_service");
+            let told = node.explain("one", &to, &["--proto", "tcp:80"]);
+            told.assert_is("delivered", "");
+            told.assert_tells(&["the sender itself"]);
+        }
+        for ip in addresses(11) {
+            let told = node.explain("web", &ip.to_string(), &["--proto", "udp:80"]);
+            told.assert_is("dropped", "no_backend");
         }
     }
 }

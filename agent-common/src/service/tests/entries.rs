@@ -72,6 +72,22 @@ fn a_connection_that_has_lost_its_entries_goes_on() {
 }
 
 #[test]
+fn the_middle_of_a_connection_that_is_not_known_is_left_to_the_node_s_stack() {
+    let mut world = World::new().with(SERVICE, &BACKENDS);
+    world.by_node = true;
+    let segment = |flags| packet((CLIENT, 40_000), (SERVICE, 80), IPPROTO_TCP, flags);
+    assert_eq!(world.send(&segment(ACK)), Err(DropReason::NoService));
+    assert_eq!(world.send(&segment(FIN)), Err(DropReason::NoService));
+    assert_eq!(world.written.get(), 0);
+    // It opens one, and so is known.
+    let backend = world.backend_of(40_000, IPPROTO_TCP);
+    let (_, (ip, _)) = world.send(&segment(ACK)).unwrap();
+    assert_eq!(ip, backend);
+    // A datagram begins anywhere.
+    world.backend_of(40_000, IPPROTO_UDP);
+}
+
+#[test]
 fn packets_of_either_direction_keep_both_entries() {
     let world = World::new().with(SERVICE, &BACKENDS);
     let backend = world.backend_of(4000, IPPROTO_UDP);

@@ -50,9 +50,29 @@ fn a_service_belongs_to_the_network_that_its_label_names() {
     );
     assert_eq!((read.affinity_s, read.local), (10_800, true));
     assert!(read.problems.is_empty());
-    for labels in [json!({}), json!({"podnet.dev/network": ""})] {
+}
+
+#[test]
+fn a_service_without_a_network_is_the_cluster_s_unless_another_proxy_has_it() {
+    let spec = json!({
+        "type": "LoadBalancer", "clusterIP": "10.96.0.10",
+        "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 80, "protocol": "SCTP"}],
+    });
+    for (labels, is_read) in [
+        (json!({}), true),
+        (json!({"podnet.dev/network": ""}), true),
+        (
+            json!({"service.kubernetes.io/service-proxy-name": "other"}),
+            false,
+        ),
+    ] {
         let metadata = json!({"name": "web", "namespace": "shop", "labels": labels});
-        assert_eq!(service(&metadata, &spec), None);
+        let read = service(&metadata, &spec);
+        assert_eq!(read.is_some(), is_read, "{labels}");
+        // The cluster's proxy serves the rest.
+        let Some(read) = read else { continue };
+        assert_eq!((read.network.as_str(), read.ports.len()), (OF_CLUSTER, 1));
+        assert!(read.problems.is_empty(), "{:?}", read.problems);
     }
 }
 
@@ -113,7 +133,15 @@ fn slices_of_the_cluster_s_own_controllers_are_not_endpoints_on_a_network() {
             false,
         ),
         (labels(&[]), false),
-        (json!({"kubernetes.io/service-name": "web"}), false),
+        (json!({"kubernetes.io/service-name": "web"}), true),
+        (
+            json!({
+                "kubernetes.io/service-name": "web",
+                "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+            }),
+            true,
+        ),
+        (json!({}), false),
     ] {
         let read = slice(&labels, &json!({}));
         assert_eq!(read.is_some(), is_read, "{labels}");

@@ -208,7 +208,7 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         services = services::prefixes(
             &mut faults,
             &spec.service_cidrs,
-            (spec.routing, spec.mode == Mode::L2 && wire.is_some()),
+            spec.mode == Mode::L2 && wire.is_some(),
             &subnets,
         );
     }

@@ -141,11 +141,9 @@ pub enum FieldProblem {
         /// The subnet.
         subnet: IpNet,
     },
-    /// Services of a network that has them by the node, or has no addresses.
-    #[error(
-        "the field is for networks with subnets and routing Isolated; write these, or remove this field"
-    )]
-    ServicesNeedIsolation,
+    /// Services of a network that has no addresses.
+    #[error("the field is for networks with subnets; write these, or remove this field")]
+    ServicesNeedSubnets,
     /// Services of the cluster's network for a network without a way there.
     #[error(
         "the field is for mode L3 and routing Isolated with serviceCIDRs, and egress None or Masquerade; write these, or remove this field"

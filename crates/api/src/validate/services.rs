@@ -6,7 +6,7 @@ use super::network::unicast_prefix;
 use super::{Faults, FieldProblem, Subnet, parse_prefix};
 use crate::listed::{PROBLEM_BYTES, Shortened};
 use crate::meta::check_label;
-use crate::parameters::{CLUSTER_SERVICES_MAX, Routing, SERVICE_CIDRS_MAX};
+use crate::parameters::{CLUSTER_SERVICES_MAX, SERVICE_CIDRS_MAX};
 
 /// Checks the prefixes of the Services' addresses of a network with these subnets.
 ///
@@ -14,7 +14,7 @@ use crate::parameters::{CLUSTER_SERVICES_MAX, Routing, SERVICE_CIDRS_MAX};
 pub(super) fn prefixes(
     faults: &mut Faults,
     written: &[String],
-    (routing, on_segment): (Routing, bool),
+    on_segment: bool,
     subnets: &[Subnet],
 ) -> Vec<IpNet> {
     const PATH: &str = "spec.serviceCIDRs";
@@ -31,8 +31,8 @@ pub(super) fn prefixes(
         faults.push(PATH, FieldProblem::ServicesOnSegment);
         return Vec::new();
     }
-    if routing == Routing::Node || subnets.is_empty() {
-        faults.push(PATH, FieldProblem::ServicesNeedIsolation);
+    if subnets.is_empty() {
+        faults.push(PATH, FieldProblem::ServicesNeedSubnets);
         return Vec::new();
     }
     let mut good: Vec<IpNet> = Vec::new();
