@@ -39,6 +39,11 @@ pub const PORT_GUARD: u32 = 1 << 12;
 /// What that stack sends to it may be an answer of one.
 pub const PORT_SERVED: u32 = 1 << 13;
 
+/// The port was there before its network had Services, and has [`PORT_SERVED`].
+///
+/// The node's stack may have connections of it that it translates.
+pub const PORT_ELDER: u32 = 1 << 14;
+
 /// A port's identity and its rights.
 ///
 /// *Written by* the reconciler, last of all entries on the way in and first on the way out.

@@ -56,9 +56,7 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
             reason = DropReason::NoProgram;
         }
         // The node's stack may know better: it has the Services of all protocols, and connections of before.
-        Err(DropReason::NoService | DropReason::FlowLimit | DropReason::ServiceClash)
-            if port.flags & PORT_NODE != 0 =>
-        {
+        Err(DropReason::NoService | DropReason::PolicyFragment) if port.flags & PORT_NODE != 0 => {
             match leave_to_node(skb, port, passage) {
                 Ok(verdict) => return verdict,
                 Err(refused) => reason = refused,

@@ -17,10 +17,6 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     let Some(port) = maps::port(skb.ifindex()) else {
         return Verdict::Pass;
     };
-    // A pod may talk to itself, whatever policies say: by a Service, which the stack translates or a program has.
-    if port.flags & (PORT_GUARD | PORT_SERVED) == 0 || skb.came_by() == skb.ifindex() {
-        return Verdict::Pass;
-    }
     if port.flags & PORT_GUARD != 0 {
         maps::jump(skb.ctx, JUMP_GUARD_TO);
         // A port has the mark only while the program is there. An agent of before has no such programs, and took ours

@@ -132,6 +132,7 @@ impl Cluster {
             nodes.placed(),
             Arc::clone(&home.services),
             Arc::clone(&home.world),
+            Arc::clone(&home.book),
         );
         let named = Named::new(&client, Arc::clone(&home.world));
         let scheduling = Scheduling::new(&client, node, settings.scheduling, home.clone());

@@ -150,7 +150,15 @@ pub fn from_node<F: Frame + ?Sized, T: GuardTables>(
         Origin::Node if is_anew => Origin::Unknown,
         origin => origin,
     };
+    let own = passage.port.port_id;
     let source = match tables.endpoint(network, &scratch.packet.source) {
+        // A pod may talk to itself, whatever policies say: this is its own packet, by a Service.
+        Some(source)
+            if source.flags & ENDPOINT_SERVICE != 0
+                && matches!(origin, Origin::Port(port_id) if port_id == own) =>
+        {
+            return Ok(());
+        }
         Some(source) => port_here(&source),
         None => NO_PORT,
     };

@@ -118,6 +118,12 @@ impl Tuple {
         self.protocol == IPPROTO_TCP && self.tcp & (SYN | ACK) == SYN
     }
 
+    /// Reports whether it answers what opens a connection of TCP.
+    #[inline(always)]
+    pub(crate) const fn accepts(&self) -> bool {
+        self.protocol == IPPROTO_TCP && self.tcp & (SYN | ACK) == SYN | ACK
+    }
+
     /// Reports whether it opens or ends a connection of TCP, or answers what opens one.
     #[inline(always)]
     pub(super) const fn is_marked(&self) -> bool {

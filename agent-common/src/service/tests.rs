@@ -45,8 +45,8 @@ struct World {
     now: Cell<u32>,
     budget: Cell<u32>,
     sets: u32,
-    /// Clients are those that the node's stack routes for.
-    by_node: bool,
+    /// Clients were there before the network had Services.
+    elder: bool,
     /// Entries that were noted or opened.
     written: Cell<u32>,
 }
@@ -63,7 +63,7 @@ impl World {
             now: Cell::new(1000),
             budget: Cell::new(100_000),
             sets: 0,
-            by_node: false,
+            elder: false,
             written: Cell::new(0),
         }
     }
@@ -119,7 +119,7 @@ impl World {
         let client = Client {
             network,
             port_id: PORT_ID,
-            by_node: self.by_node,
+            elder: self.elder,
         };
         request(frame, client, &scratch, self, &mut work)?;
         let (source, destination) = ends(&work.leaves);

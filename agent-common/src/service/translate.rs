@@ -10,7 +10,7 @@ use crate::guard::{
 };
 use crate::packet::{Frame, IPPROTO_TCP, IPPROTO_UDP};
 use crate::policy::Scratch;
-use crate::port::{PORT_NODE, Port};
+use crate::port::{PORT_ELDER, Port};
 
 /// Backends that are asked for one connection.
 const TRIES: u32 = 4;
@@ -105,10 +105,10 @@ pub struct Client {
     pub network: u32,
     /// Its port.
     pub port_id: u16,
-    /// The node's stack routes for it.
+    /// It was there before its network had Services.
     ///
-    /// Something else may translate packets to Services there, too.
-    pub by_node: bool,
+    /// Something else may have translated its packets.
+    pub elder: bool,
 }
 
 impl Client {
@@ -118,15 +118,15 @@ impl Client {
         Self {
             network: port.network,
             port_id: port.port_id,
-            by_node: port.flags & PORT_NODE != 0,
+            elder: port.flags & PORT_ELDER != 0,
         }
     }
 }
 
 /// Translates a packet that a client sends to a Service: [`Work::leaves`].
 ///
-/// The middle of a connection of TCP that is not known is translated to the endpoint that its ports lead to; by a node,
-/// that which has translated it before goes on.
+/// The middle of a connection of TCP that is not known goes to the endpoint that its ports lead to, unless something
+/// else may have translated its beginning.
 ///
 /// # Errors
 /// `NoService`, `NoBackend`, `NoLocalBackend`, `ServiceClash`, `FlowLimit`, `PolicyFragment`, `Truncated`.
@@ -156,7 +156,7 @@ pub fn request<F: Frame + ?Sized, T: ServiceTables>(
         && work.found.words.is_alive(packet.protocol, now)
         && goes_on(network, now, tables, work);
     if !goes_on {
-        if client.by_node && packet.protocol == IPPROTO_TCP && !work.came.is_opening() {
+        if client.elder && packet.protocol == IPPROTO_TCP && !work.came.is_opening() {
             return Err(DropReason::NoService);
         }
         look_up(network, tables, work)?;
@@ -222,6 +222,8 @@ pub fn reply<F: Frame + ?Sized, T: ServiceTables>(
         || work.found.target.kind != BACK
         || work.found.words.is_onward(from_high)
         || !work.found.words.is_alive(packet.protocol, now)
+        // The client has opened another one from the same port, and not by the Service.
+        || work.found.words.has_ended() && work.came.accepts()
     {
         return false;
     }

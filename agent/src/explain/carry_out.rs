@@ -34,7 +34,7 @@ impl Departure<'_> {
         port: &Port,
         frame: &[u8],
     ) -> Result<Outcome, AgentError> {
-        if let Some(judged) = guards::depart(&self.scene.node.tables, frame, port)? {
+        if let Some(judged) = guards::depart(&self.scene.node.tables, frame, port, false)? {
             if let Some(reason) = self.scene.judged(port.network, &judged, &mut self.story) {
                 return Ok(self.drop(reason));
             }

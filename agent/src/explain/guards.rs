@@ -247,16 +247,23 @@ struct Way<'a> {
 
 /// Judges what a port of this node sends.
 ///
+/// `unserved`: to an address of a Service, and left to the node's stack.
+///
 /// # Errors
 /// When the kernel does not tell what is in a map.
 pub(super) fn depart(
     tables: &Reconciler,
     frame: &[u8],
     port: &Port,
+    unserved: bool,
 ) -> Result<Option<Judged>, DatapathError> {
     let guards = LiveGuards::new(tables, port.home, false);
     let (mut scratch, mut passage) = (Scratch::EMPTY, Passage::EMPTY);
-    let act = policy::decide_in(frame, port, &guards, &mut scratch);
+    let act = match policy::decide_in(frame, port, &guards, &mut scratch) {
+        // Of a Service that it does not have, `service` says so.
+        Act::Service if unserved => Act::Node,
+        act => act,
+    };
     if act.pack().is_none() || port.shaper != 0 {
         return guards.live.end(()).map(|_| None);
     }

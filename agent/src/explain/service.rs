@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::depart::Departure;
 use super::frame;
+use super::guards;
 use super::report::{Outcome, Verdict};
 use crate::error::AgentError;
 
@@ -123,6 +124,11 @@ impl Departure<'_> {
         }
         let verdict = "left as it is to the node's stack, which may have the Service";
         self.story.step(what, found, verdict);
+        if let Some(judged) = guards::depart(&self.scene.node.tables, frame, port, true)?
+            && let Some(reason) = self.scene.judged(port.network, &judged, &mut self.story)
+        {
+            return Ok(self.drop(reason));
+        }
         self.hand_up(frame).await
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use api::{
     CLUSTER_SLICE_MANAGER, MANAGED_BY_LABEL, NETWORK_LABEL, Routing, ServiceObject, ServiceSlice,
 };
+use book::Book;
 use cluster::copied::unread;
 use cluster::facts::Follow;
 use futures_util::future::select_all;
@@ -56,6 +57,7 @@ pub(crate) struct OfNetworks {
     node: watch::Receiver<Option<Placed>>,
     services: Arc<ServiceCurrent>,
     world: Arc<Current>,
+    book: Arc<Book>,
 }
 
 impl OfNetworks {
@@ -65,22 +67,35 @@ impl OfNetworks {
         node: watch::Receiver<Option<Placed>>,
         services: Arc<ServiceCurrent>,
         world: Arc<Current>,
+        book: Arc<Book>,
     ) -> Self {
         Self {
             client: client.clone(),
             node,
             services,
             world,
+            book,
         }
     }
 
     /// Which Services some network has; `None` while networks are not known.
-    fn asked(&self) -> Option<Asked> {
+    ///
+    /// A network that cannot be read, or is made once more, has those that it had: `before`, or by its pods' records.
+    fn asked(&self, before: Option<Asked>) -> Option<Asked> {
         let world = self.world.get();
-        let mut networks = world.resolved.definitions();
-        let all = networks.any(|it| it.routing == Routing::Node && !it.service_cidrs.is_empty());
-        let asked = if all { Asked::All } else { Asked::Labelled };
-        world.unread.is_empty().then_some(asked)
+        if !world.unread.is_empty() {
+            return None;
+        }
+        let by_node = |it: &&api::Network| it.routing == Routing::Node;
+        let mut networks = world.resolved.definitions().filter(by_node).peekable();
+        let all = if networks.peek().is_some() {
+            networks.any(|it| !it.service_cidrs.is_empty())
+        } else {
+            let ledger = self.book.ledger();
+            let mut here = ledger.networks().filter(|it| it.by_node);
+            here.any(|it| before == Some(Asked::All) || !it.service_cidrs.is_empty())
+        };
+        Some(if all { Asked::All } else { Asked::Labelled })
     }
 
     /// Keeps the node's Services as those of the cluster, for ever.
@@ -88,10 +103,14 @@ impl OfNetworks {
     /// Before the networks are known, some would seem to be gone.
     pub(crate) async fn work(&self) {
         let mut world = self.world.changes();
+        let mut before = None;
         loop {
             world.mark_unchanged();
-            match self.asked() {
-                Some(asked) => self.follow(asked, &mut world).await,
+            match self.asked(before) {
+                Some(asked) => {
+                    before = Some(asked);
+                    self.follow(asked, &mut world).await;
+                }
                 // The sender lives as long as the agent.
                 None => {
                     let _ = world.changed().await;
@@ -120,7 +139,7 @@ impl OfNetworks {
         let mut node = self.node.clone();
         loop {
             world.mark_unchanged();
-            if self.asked().is_some_and(|now| now != asked) {
+            if self.asked(Some(asked)).is_some_and(|now| now != asked) {
                 return;
             }
             let own = node.borrow_and_update().clone();

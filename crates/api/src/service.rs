@@ -133,7 +133,7 @@ impl ServiceObject {
     #[must_use]
     pub fn read(object: &core::Service) -> Option<Self> {
         let network = label(&object.metadata, NETWORK_LABEL);
-        if network.is_none() && label(&object.metadata, SERVICE_PROXY_LABEL).is_some() {
+        if network.is_none() && is_left_alone(&object.metadata) {
             return None;
         }
         let network = network.unwrap_or(OF_CLUSTER);
@@ -247,10 +247,15 @@ impl ServiceSlice {
         let network = label(metadata, NETWORK_LABEL).unwrap_or(OF_CLUSTER);
         // The controller's own say which Service they are of by that label alone. Slices of the cluster's
         // controller have the labels of their Service, and addresses of another network.
-        if network != OF_CLUSTER && is_of_cluster(metadata) {
+        let is_others = match network {
+            OF_CLUSTER => is_left_alone(metadata),
+            _ => is_of_cluster(metadata),
+        };
+        if is_others {
             return None;
         }
-        let service = match label(metadata, SERVICE_NAME_LABEL) {
+        let own = label(metadata, SERVICE_NAME_LABEL).filter(|_| network != OF_CLUSTER);
+        let service = match own {
             Some(name) => name,
             None => label(metadata, KUBERNETES_SERVICE_NAME_LABEL)?,
         };
@@ -331,6 +336,15 @@ fn hinted<T>(
 ) -> Vec<String> {
     let all = hints.as_ref().and_then(list).into_iter().flatten();
     all.take(HINTS_MAX).map(|it| name(it).clone()).collect()
+}
+
+/// True for a Service, or a slice of one, that the cluster's proxy leaves alone.
+///
+/// Whatever the value of the label is.
+fn is_left_alone(metadata: &ObjectMeta) -> bool {
+    let labels = metadata.labels.as_ref();
+    let has = |name| labels.is_some_and(|labels| labels.contains_key(name));
+    has(SERVICE_PROXY_LABEL) || has(HEADLESS_LABEL)
 }
 
 /// True for a slice of the cluster's own controllers.

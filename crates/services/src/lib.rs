@@ -15,7 +15,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::{Prefix, ServiceEndpoint, ServiceObject, ServicePort, ServiceProtocol, ServiceSlice};
+use api::{
+    OF_CLUSTER, Prefix, ServiceEndpoint, ServiceObject, ServicePort, ServiceProtocol, ServiceSlice,
+};
 
 /// The clients that are served.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +82,8 @@ pub const PROBLEMS: usize = 100;
 
 /// Makes of Services and slices what these clients get.
 ///
-/// Of two Services with one address the first one has it, by namespace and name. One that has more endpoints than its share
+/// Of two Services with one address the first one has it, by namespace and name; of the cluster's own those of the
+/// namespaces that need least come first. One that has more endpoints than its share
 /// is not served, and neither are those after the last that fits.
 #[must_use]
 pub fn compile(
@@ -101,7 +104,13 @@ pub fn compile(
         .map(|it| &**it)
         .filter(|it| it.network == clients.of)
         .collect();
-    own.sort_by_key(|it| (&it.namespace, &it.name));
+    if clients.of == OF_CLUSTER {
+        // All tenants share the room: what one takes is not taken from those that need less.
+        let needs = needs(&own, &slices_of);
+        own.sort_by_key(|it| (needs.get(&*it.namespace), &it.namespace, &it.name));
+    } else {
+        own.sort_by_key(|it| (&it.namespace, &it.name));
+    }
     let mut places = 0;
     for service in own {
         served.tell(service, &service.problems);
@@ -112,6 +121,22 @@ pub fn compile(
     served.problems.sort();
     served.problems.dedup();
     served
+}
+
+/// Finds how much room each namespace needs: places, and ports of Services.
+fn needs<'a>(
+    services: &[&'a ServiceObject],
+    slices_of: &BTreeMap<(&'a str, &str), Vec<Endpoints<'_>>>,
+) -> BTreeMap<&'a str, usize> {
+    let mut needs: BTreeMap<&str, usize> = BTreeMap::new();
+    for service in services {
+        *needs.entry(&service.namespace).or_default() += service.ips.len() * service.ports.len();
+    }
+    for ((namespace, _), slices) in slices_of {
+        let places = slices.iter().map(|it| it.endpoints.len() * it.ports.len());
+        *needs.entry(namespace).or_default() += places.sum::<usize>();
+    }
+    needs
 }
 
 /// Endpoints of a slice that clients may have.
@@ -164,6 +189,10 @@ fn serve(
     let mut addresses = Vec::new();
     for ip in &service.ips {
         if !clients.prefixes.iter().any(|it| it.contains(ip)) {
+            if clients.of == OF_CLUSTER {
+                // The cluster's proxy serves it.
+                continue;
+            }
             let problem = format!(
                 "{ip} is in none of spec.serviceCIDRs of network {}, so its pods do not reach it; add its prefix there",
                 clients.network

@@ -68,10 +68,14 @@ fn slice(endpoints: Vec<ServiceEndpoint>) -> ServiceSlice {
 }
 
 fn served(services: &[ServiceObject], slices: &[ServiceSlice]) -> Served {
+    served_of(CLIENTS, services, slices)
+}
+
+fn served_of(of: &str, services: &[ServiceObject], slices: &[ServiceSlice]) -> Served {
     let prefixes = prefixes();
     let clients = Clients {
         network: CLIENTS,
-        of: CLIENTS,
+        of,
         prefixes: &prefixes,
         node: "here",
         zone: Some("z1"),
@@ -206,6 +210,38 @@ fn services_and_slices_of_other_networks_and_namespaces_are_others() {
     let found = served(&[service(&["10.96.0.1"]), other], &[elsewhere, red]);
     assert!(backends(&found, "10.96.0.1").is_empty());
     assert_eq!(found.addresses, BTreeSet::from([ip("10.96.0.1")]));
+}
+
+#[test]
+fn of_the_cluster_s_services_a_namespace_takes_no_room_from_smaller_ones() {
+    let large = |number: usize| {
+        let mut service = service(&[&format!("10.96.1.{number}")]);
+        (service.namespace, service.name) = ("aaa".to_owned(), format!("large-{number}"));
+        let mut slice = slice(
+            (0..=255)
+                .map(|it| endpoint(&format!("10.0.0.{it}"), "here"))
+                .collect(),
+        );
+        let names = (0..64).map(|it| port(&it.to_string(), ServiceProtocol::Tcp, 1 + it));
+        service.ports = names.collect();
+        slice.ports.clone_from(&service.ports);
+        (slice.namespace, slice.service) = (service.namespace.clone(), service.name.clone());
+        (service, slice)
+    };
+    let (mut services, mut slices): (Vec<_>, Vec<_>) = (0..9).map(large).unzip();
+    services.push(service(&["10.96.0.1", "10.200.0.1"]));
+    slices.push(slice(vec![endpoint("10.0.0.1", "here")]));
+    for of in services.iter_mut().map(|it| &mut it.network) {
+        OF_CLUSTER.clone_into(of);
+    }
+    for of in slices.iter_mut().map(|it| &mut it.network) {
+        OF_CLUSTER.clone_into(of);
+    }
+    let found = served_of(OF_CLUSTER, &services, &slices);
+    assert_eq!(backends(&found, "10.96.0.1"), ["10.0.0.1 8080"]);
+    // Of the one that is outside of the prefixes the cluster's proxy tells.
+    assert_eq!(found.problems.len(), 2, "{:?}", found.problems);
+    assert!(found.problems.iter().all(|it| it.contains("aaa/large-")));
 }
 
 #[test]

@@ -11,8 +11,8 @@ use agent_common::endpoint::{
 use agent_common::flood::{FLOOD_CHUNK, FLOOD_CLOSED, FloodKey, FloodPorts};
 use agent_common::network::{NETWORK_ANY_IP, NETWORK_L3, NETWORK_TRUNK, Network};
 use agent_common::port::{
-    PORT_ANY_IP, PORT_EGRESS, PORT_GUARD, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE,
-    PORT_REPLICATE, PORT_SERVED, PORT_TRUNK, PORT_WIRE, Port, PortAddressKey,
+    PORT_ANY_IP, PORT_EGRESS, PORT_ELDER, PORT_GUARD, PORT_L3, PORT_MORE_IPS, PORT_NODE,
+    PORT_OUTSIDE, PORT_REPLICATE, PORT_SERVED, PORT_TRUNK, PORT_WIRE, Port, PortAddressKey,
 };
 use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS};
 use book::record::{Attachment, NetworkFacts};
@@ -350,6 +350,9 @@ fn port(entries: &mut Entries, attachment: &Attachment, served: bool) {
     let mut port = port_of(attachment);
     if served && attachment.network.by_node {
         port.flags |= PORT_SERVED;
+        if attachment.network.service_cidrs.is_empty() {
+            port.flags |= PORT_ELDER;
+        }
     }
     let firsts = [Ip16::from_v4(port.ip4), port.ip6];
     for lease in &attachment.leases {

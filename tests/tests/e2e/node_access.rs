@@ -16,6 +16,34 @@ const POLICY: Kind = ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"
 /// Serves files of /www by HTTP at port 8080 of the pod.
 const SERVE: &str = "mkdir -p /www && hostname > /www/name && touch /www/ready && httpd -f -p 8080 -h /www; sleep 1000000";
 
+/// Answers one call of each connection by the health protocol of gRPC, at port 9000.
+///
+/// `SERVING` while /www/ready is there. Frames of HTTP/2 (RFC 9113): settings and their acknowledgement; when the
+/// client has called, on stream 1, status 200 of `application/grpc`, the message, and the trailer `grpc-status: 0`,
+/// which are written without compression (RFC 7541).
+const ANSWER: &str = r#"printf '\0\0\0\4\0\0\0\0\0\0\0\0\4\1\0\0\0\0'
+sleep 1
+printf '\0\0\24\1\4\0\0\0\1\210\17\20\20application/grpc'
+if [ -e /www/ready ]; then state='\1'; else state='\2'; fi
+printf "\0\0\7\0\0\0\0\0\1\0\0\0\0\2\10$state"
+printf '\0\0\17\1\5\0\0\0\1\0\13grpc-status\0010'
+sleep 1
+"#;
+
+/// A pod as [`probed`], by gRPC alone.
+fn called(node: &str, network: &str) -> Value {
+    let list = json!([{"name": network}]).to_string();
+    let mut pod = pod_fields(node, &[(KEP, list)]);
+    let container = &mut pod["spec"]["containers"][0];
+    let serve = "mkdir -p /www && touch /www/ready && printf '%s' \"$ANSWER\" > /www/answer && exec nc -ll -p 9000 -e sh /www/answer";
+    container["command"] = json!(["sh", "-c", serve]);
+    container["env"] = json!([{"name": "ANSWER", "value": ANSWER}]);
+    container["readinessProbe"] = json!({
+        "periodSeconds": 1, "failureThreshold": 2, "timeoutSeconds": 5, "grpc": {"port": 9000},
+    });
+    pod
+}
+
 /// A pod on this network alone that its kubelet probes there.
 fn probed(node: &str, network: &str) -> Value {
     let list = json!([{"name": network}]).to_string();
@@ -58,7 +86,7 @@ fn restarts(corner: &Corner, pod: &str) -> u64 {
     count.as_u64().unwrap_or_default()
 }
 
-/// KEP-P3-1: startup, readiness and liveness, by HTTP and TCP.
+/// KEP-P3-1: startup, readiness and liveness, by HTTP, TCP and gRPC.
 #[test]
 fn kubelets_probe_pods_on_a_network_that_says_so() {
     let corner = Corner::new("probes");
@@ -76,7 +104,8 @@ fn kubelets_probe_pods_on_a_network_that_says_so() {
     ] {
         corner.create(name, &probed(node, network));
     }
-    for pod in ["p1", "p2"] {
+    corner.create("rpc", &called("n2", &open));
+    for pod in ["p1", "p2", "rpc"] {
         assert_eq!(corner.ready(pod).len(), 1);
         let address = corner.object(pod)["status"]["podIP"].clone();
         let address = address.as_str().expect("an address");
@@ -97,6 +126,12 @@ fn kubelets_probe_pods_on_a_network_that_says_so() {
     assert!(is_ready(&corner, "p1"));
     corner.run("p2", &["touch", "/www/ready"]);
     until("p2 to be ready", || is_ready(&corner, "p2").then_some(()));
+    corner.run("rpc", &["rm", "/www/ready"]);
+    until("rpc to be unready", || {
+        (!is_ready(&corner, "rpc")).then_some(())
+    });
+    corner.run("rpc", &["touch", "/www/ready"]);
+    until("rpc to be ready", || is_ready(&corner, "rpc").then_some(()));
     // A policy that isolates the pod from all others does not from its own node (A-NP-35).
     let policy = json!({
         "metadata": {"annotations": {"podnet.dev/networks": open}},

@@ -4,8 +4,9 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
 use agent_common::drop::DropReason;
+use serde_json::json;
 use testbed::wait::{self, PATIENCE};
-use testbed::{Network, Node, Port, Setup, nat};
+use testbed::{Network, Node, Port, Setup, beyond, limit, nat};
 
 use super::scene::{
     Echo, PORT, PREFIXES, TARGET, addresses, app, ask, client, connect, own, refused, service,
@@ -14,10 +15,12 @@ use super::scene::{
 
 const NETWORK: &str = "white";
 
+fn network() -> Network {
+    Network::l3(NETWORK, &["10.62.0.0/24", "fd62::/64"]).by_node()
+}
+
 fn setup() -> Setup {
-    let subnets = ["10.62.0.0/24", "fd62::/64"];
-    let network = Network::l3(NETWORK, &subnets).by_node();
-    Setup::empty().network(&network.services(&PREFIXES))
+    Setup::empty().network(&network().services(&PREFIXES))
 }
 
 /// The same objects without the label of a network.
@@ -110,15 +113,16 @@ fn a_service_of_the_cluster_without_endpoints_refuses_and_one_that_is_gone_is_le
     }
 }
 
-/// Neither an agent that comes nor a field that is written cuts a connection.
 #[test]
-fn connections_that_the_node_has_translated_go_on_when_podnet_serves() {
+fn connections_that_the_node_has_translated_go_on_when_the_field_is_written() {
     if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
-    let node = Node::start(setup());
-    let [(_w, web), (_a, one), (_b, two)] =
-        ["web", "one", "two"].map(|name| app(&node, name, NETWORK));
+    let node = Node::start(Setup::empty().network(&network()));
+    let [(_a, one), (_b, two)] = ["one", "two"].map(|name| app(&node, name, NETWORK));
+    // Its default route leads to Services, of which the network knows nothing yet.
+    let pod = node.pod("web");
+    let web = pod.attach_conf(&beyond::conf(&node, NETWORK), "net1");
     let mut before: Vec<(TcpStream, TcpStream)> = addresses(10)
         .into_iter()
         .map(|ip| {
@@ -132,6 +136,8 @@ fn connections_that_the_node_has_translated_go_on_when_podnet_serves() {
         })
         .collect();
     serve(&node, "db", addresses(10), &[&two]);
+    let written = network().services(&PREFIXES).yaml();
+    node.write_manifest(&format!("{NETWORK}.yaml"), &written);
     wait_served(&node, NETWORK, 4);
     for (here, there) in &mut before {
         talk(here, there);
@@ -215,14 +221,28 @@ fn policies_of_the_default_network_judge_endpoints_of_services_on_both_sides() {
 }
 
 /// NetworkPolicy lets a pod talk to itself, whatever isolates it.
+///
+/// With a rate its packets come by another link.
 #[test]
 fn an_isolated_pod_reaches_itself_through_its_service() {
     if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
+    for rate in [None, Some(100_000_000)] {
+        reaches_itself(rate);
+    }
+}
+
+fn reaches_itself(rate: Option<u64>) {
     let closed = policy("one", "policyTypes: [Ingress, Egress]");
     let node = Node::start(setup().file("policies.yaml", &closed));
-    let (_a, one) = app(&node, "one", NETWORK);
+    let pod = node.pod("one");
+    let mut conf = match rate {
+        Some(rate) => limit::conf(&node, NETWORK, &json!({"egressRate": rate})),
+        None => node.conf(NETWORK),
+    };
+    conf["labels"] = json!({"app": "one"});
+    let one = pod.attach_conf(&conf, "net1");
     serve(&node, "one", addresses(10), &[&one]);
     wait_served(&node, NETWORK, 4);
     for ip in addresses(10) {

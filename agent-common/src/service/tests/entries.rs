@@ -72,9 +72,9 @@ fn a_connection_that_has_lost_its_entries_goes_on() {
 }
 
 #[test]
-fn the_middle_of_a_connection_that_is_not_known_is_left_to_the_node_s_stack() {
+fn the_middle_of_a_connection_that_an_elder_port_may_have_by_another_way_is_left_to_that() {
     let mut world = World::new().with(SERVICE, &BACKENDS);
-    world.by_node = true;
+    world.elder = true;
     let segment = |flags| packet((CLIENT, 40_000), (SERVICE, 80), IPPROTO_TCP, flags);
     assert_eq!(world.send(&segment(ACK)), Err(DropReason::NoService));
     assert_eq!(world.send(&segment(FIN)), Err(DropReason::NoService));
@@ -154,6 +154,18 @@ fn entries_are_written_once_a_tick_and_for_news() {
     assert_eq!(world.written.get(), before + 4);
     exchange(&world, backend, (ACK, FIN));
     assert_eq!(world.written.get(), before + 6);
+}
+
+#[test]
+fn an_answer_to_a_client_s_port_that_has_opened_another_connection_is_none_of_the_last_one() {
+    let world = World::new().with(SERVICE, &BACKENDS[..1]);
+    exchange(&world, BACKENDS[0], (SYN, SYN | ACK));
+    exchange(&world, BACKENDS[0], (RST, RST));
+    // The client asks the backend by its own address.
+    let accept = packet((BACKENDS[0], 8080), (CLIENT, 4000), IPPROTO_TCP, SYN | ACK);
+    assert_eq!(world.deliver(&accept), None);
+    // By the Service again, it is an answer of that.
+    exchange(&world, BACKENDS[0], (SYN, SYN | ACK));
 }
 
 #[test]

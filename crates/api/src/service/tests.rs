@@ -65,6 +65,11 @@ fn a_service_without_a_network_is_the_cluster_s_unless_another_proxy_has_it() {
             json!({"service.kubernetes.io/service-proxy-name": "other"}),
             false,
         ),
+        (
+            json!({"service.kubernetes.io/service-proxy-name": ""}),
+            false,
+        ),
+        (json!({"service.kubernetes.io/headless": ""}), false),
     ] {
         let metadata = json!({"name": "web", "namespace": "shop", "labels": labels});
         let read = service(&metadata, &spec);
@@ -140,6 +145,14 @@ fn slices_of_the_cluster_s_own_controllers_are_not_endpoints_on_a_network() {
                 "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
             }),
             true,
+        ),
+        (
+            json!({"kubernetes.io/service-name": "web", "podnet.dev/service-name": "other"}),
+            true,
+        ),
+        (
+            json!({"kubernetes.io/service-name": "web", "service.kubernetes.io/headless": ""}),
+            false,
         ),
         (json!({}), false),
     ] {
