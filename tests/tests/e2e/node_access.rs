@@ -16,7 +16,7 @@ const POLICY: Kind = ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"
 /// Serves files of /www by HTTP at port 8080 of the pod.
 const SERVE: &str = "mkdir -p /www && hostname > /www/name && touch /www/ready && httpd -f -p 8080 -h /www; sleep 1000000";
 
-/// Answers one call of each connection by the health protocol of gRPC, at port 9000.
+/// Answers one call of each connection by gRPC's health protocol, at port 9000.
 ///
 /// `SERVING` while /www/ready is there. Frames of HTTP/2 (RFC 9113): settings and their acknowledgement; when the
 /// client has called, on stream 1, status 200 of `application/grpc`, the message, and the trailer `grpc-status: 0`,
