@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use super::super::golang::suite::{COREDNS, RUNNER, TESTS};
 use super::super::{binaries, golang, kubernetes, node, place};
 use super::page::{Page, quoted};
-use super::report::{Outcome, Results};
+use super::report::Results;
 use super::{
     NO_SCTP, Network, Ran, directory, dns, images, kernel_has_sctp, kubeconfig, next_to_control,
     nodes,
@@ -116,11 +116,10 @@ pub(super) fn netpol(options: &Netpol) -> xtask::Done {
             .collect(),
         procs: options.procs,
     };
-    let (mut results, dir) = chosen.run(&nodes, |name| {
+    let (results, dir) = chosen.run(&nodes, |name| {
         let is_left_out = without_sctp && is_netpol(name) && name.contains(SCTP);
         is_left_out.then(|| NO_SCTP.to_owned())
     })?;
-    wait_for_services(&mut results);
     let ran = Ran {
         suite: "netpol",
         dir: &dir,
@@ -215,47 +214,11 @@ fn is_netpol(name: &str) -> bool {
     name.starts_with("[sig-network] Netpol")
 }
 
-/// Specs that pass when Services are podnet's: ends of their names.
-///
-/// They let pods send to pods, and connect to ClusterIPs, which policies judge before they are translated.
-const WAITING: [&str; 7] = [
-    "should allow egress access on one named port",
-    "should allow egress access to server in CIDR block",
-    "should enforce egress policy allowing traffic to a server in a different namespace based on PodSelector and NamespaceSelector",
-    "should enforce except clause while egress access to server in CIDR block",
-    "should enforce policy based on NamespaceSelector with MatchExpressions using default ns label",
-    "should ensure an IP overlapping both IPBlock.CIDR and IPBlock.Except is allowed",
-    "should support denying of egress traffic on the client side (even if the server explicitly allows this traffic)",
-];
-
-/// Tells specs that wait for Services from failed ones.
-///
-/// One that passes fails, until it waits no more.
-fn wait_for_services(results: &mut Results) {
-    for spec in &mut results.specs {
-        let name = spec.name.trim_end_matches(" [Feature:NetworkPolicy]");
-        if !WAITING.iter().any(|end| name.ends_with(end)) {
-            continue;
-        }
-        spec.outcome = match &spec.outcome {
-            Outcome::Passed => Outcome::Failed(
-                "it passes, and is in the list of those that wait for Services (WAITING in sig_network.rs): remove it"
-                    .to_owned(),
-            ),
-            Outcome::Failed(why) => Outcome::Skipped(format!(
-                "it judges what a pod sends to a ClusterIP, and waits for Services of podnet's own ({why})"
-            )),
-            Outcome::Skipped(why) => Outcome::Skipped(why.clone()),
-        };
-    }
-}
-
 /// Says how these specs connect.
 ///
 /// See test/e2e/network/netpol/kubemanager.go, `probeConnectivity`.
 const CLUSTER_IPS: &str = "Those with the label NetworkPolicy connect to the ClusterIP of a Service for each pod, never to the pod's own \
-     address. What a pod sends is judged by that address until podnet has Services: specs that judge it wait for them, and are \
-     skipped with that reason.";
+     address: podnet translates it, and judges the endpoint.";
 
 /// The options of a run as somebody would type them.
 fn arguments(options: &Networking, page: &Path) -> String {
@@ -301,7 +264,6 @@ bridge plugin, which has the default network of all pods; with podnet as that ne
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::Spec;
     use super::*;
 
     #[test]
@@ -320,38 +282,6 @@ mod tests {
         assert_eq!(
             arguments(&options, page),
             r"--focus Netpol --skip '\[Slow\]' --procs 1 --page docs/sig-network.md"
-        );
-    }
-
-    #[test]
-    fn specs_that_wait_for_services_are_no_failures_and_may_not_pass_unseen() {
-        let spec = |name: &str, outcome: Outcome| Spec {
-            name: format!("[sig-network] Netpol NetworkPolicy {name} [Feature:NetworkPolicy]"),
-            outcome,
-            seconds: 1,
-        };
-        let failed = || Outcome::Failed("2 wrong".to_owned());
-        let mut results = Results {
-            specs: vec![
-                spec(WAITING[0], failed()),
-                spec(WAITING[1], Outcome::Passed),
-                spec("should deny", failed()),
-                spec("should allow", Outcome::Passed),
-            ],
-            date: String::new(),
-            seconds: 2,
-        };
-        wait_for_services(&mut results);
-        assert_eq!(results.sum(), "1 passed, 2 failed, 1 skipped");
-        let Outcome::Skipped(why) = &results.specs[0].outcome else {
-            panic!("{results:?}")
-        };
-        assert!(
-            why.contains("waits for Services") && why.contains("2 wrong"),
-            "{why}"
-        );
-        assert!(
-            matches!(&results.specs[1].outcome, Outcome::Failed(why) if why.contains("remove it"))
         );
     }
 }
