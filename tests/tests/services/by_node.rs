@@ -9,8 +9,8 @@ use testbed::wait::{self, PATIENCE};
 use testbed::{Network, Node, Port, Setup, beyond, limit, nat};
 
 use super::scene::{
-    Echo, PORT, PREFIXES, TARGET, addresses, app, ask, client, connect, own, refused, service,
-    slices, socket, talk, wait_served,
+    Echo, PORT, PREFIXES, TARGET, addresses, app, ask, client, connect, denied, own, refused,
+    service, slices, talk, wait_served,
 };
 
 const NETWORK: &str = "white";
@@ -206,17 +206,8 @@ fn policies_of_the_default_network_judge_endpoints_of_services_on_both_sides() {
     for (first, second) in addresses(10).into_iter().zip(addresses(11)) {
         let (mut here, mut there, _) = connect(&web, first, &[&one]).expect("a connection");
         talk(&mut here, &mut there);
-        for (port, to, reason) in [
-            (&web, second, DropReason::PolicyEgress),
-            (&other, first, DropReason::PolicyIngress),
-        ] {
-            let before = node.drops().of(NETWORK, reason);
-            let socket = socket(port, (own(port, to), 0).into());
-            wait::until_true("a drop by policy", || {
-                socket.send_to(b"question", (to, PORT)).expect("a datagram");
-                node.drops().of(NETWORK, reason) > before
-            });
-        }
+        denied(&node, &web, second, DropReason::PolicyEgress);
+        denied(&node, &other, first, DropReason::PolicyIngress);
     }
 }
 

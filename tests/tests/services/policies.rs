@@ -6,7 +6,7 @@ use agent_common::drop::DropReason;
 use testbed::Node;
 
 use super::scene::{
-    NETWORKS, PORT, TARGET, addresses, app, connect, own, service, setup, slices, socket, talk,
+    NETWORKS, PORT, TARGET, addresses, app, connect, denied, own, service, setup, slices, talk,
     wait_served,
 };
 
@@ -46,17 +46,8 @@ fn policies_judge_the_endpoint_on_both_sides() {
         for (first, second) in addresses(10).into_iter().zip(addresses(11)) {
             let (mut here, mut there, _) = connect(&web, first, &[&one]).expect("a connection");
             talk(&mut here, &mut there);
-            for (port, to, reason) in [
-                (&web, second, DropReason::PolicyEgress),
-                (&other, first, DropReason::PolicyIngress),
-            ] {
-                let before = node.drops().of(network, reason);
-                let socket = socket(port, (own(port, to), 0).into());
-                testbed::wait::until_true("a drop by policy", || {
-                    socket.send_to(b"question", (to, 80)).expect("a datagram");
-                    node.drops().of(network, reason) > before
-                });
-            }
+            denied(&node, &web, second, DropReason::PolicyEgress);
+            denied(&node, &other, first, DropReason::PolicyIngress);
         }
     }
 }

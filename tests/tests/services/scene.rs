@@ -4,6 +4,7 @@ use std::io::{Error, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use agent_common::drop::DropReason;
 use serde_json::json;
 use testbed::manifest::Network;
 use testbed::wait::{self, PATIENCE};
@@ -265,4 +266,16 @@ pub(crate) fn refused(from: &Port, service: IpAddr, port: u16) {
         .run_in(|| TcpStream::connect_timeout(&to, PATIENCE));
     let error = connected.expect("a namespace").expect_err("no connection");
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+}
+
+/// Waits until policies drop a datagram of a pod to a Service, for this reason.
+#[track_caller]
+pub(crate) fn denied(node: &Node, from: &Port, service: IpAddr, reason: DropReason) {
+    let before = node.drops().of(&from.network, reason);
+    let socket = socket(from, (own(from, service), 0).into());
+    wait::until_true("a drop by policy", || {
+        let to = (service, PORT);
+        socket.send_to(b"question", to).expect("a datagram");
+        node.drops().of(&from.network, reason) > before
+    });
 }
