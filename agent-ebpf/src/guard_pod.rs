@@ -3,7 +3,7 @@
 //! A frame comes here after it was decided what becomes of it.
 
 use agent_common::drop::DropReason;
-use agent_common::guard::{self, GUARD_SWITCHED};
+use agent_common::guard::{self, GUARD_SWITCHED, Passage};
 use agent_common::map::{JUMP_CARRY, JUMP_GUARD_POD, JUMP_PUBLISH};
 use agent_common::policy::{Act, Scratch};
 use agent_common::port::Port;
@@ -30,11 +30,19 @@ pub(crate) fn judge(
     if guard::repeats(skb, port, act, scratch, &tables, passage) {
         return Ok(());
     }
+    Err(ask(skb, port, packed, passage))
+}
+
+/// Has a frame judged, of which this has been decided.
+///
+/// Returns only when the program that judges is missing.
+#[inline(always)]
+pub(crate) fn ask(skb: &Skb<'_>, port: &Port, packed: u32, passage: &mut Passage) -> DropReason {
     // The next programs have no need to look it up.
     passage.port = *port;
     passage.act = packed;
     maps::jump(skb.ctx, JUMP_GUARD_POD);
-    Err(DropReason::NoProgram)
+    DropReason::NoProgram
 }
 
 #[inline(always)]

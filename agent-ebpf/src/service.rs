@@ -5,14 +5,15 @@ use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};
 use agent_common::guard::Passage;
 use agent_common::icmp_error::IcmpError;
-use agent_common::map::{JUMP_GUARD_POD, JUMP_ICMP_ERROR, JUMP_REPLY, ROOT_FROM_POD};
+use agent_common::map::{JUMP_ICMP_ERROR, JUMP_REPLY, ROOT_FROM_POD};
 use agent_common::packet::{ETH_P_IP, ETH_P_IPV6, Frame as _};
-use agent_common::policy::{self, Act};
+use agent_common::policy::{self, Act, Scratch};
 use agent_common::port::{PORT_GUARD, PORT_NODE, Port};
-use agent_common::service::{self, Client};
+use agent_common::service::{self, Client, Work};
 
 use crate::deliver::deliver;
 use crate::from_pod::hand_to_node;
+use crate::guard_pod;
 use crate::maps::{self, PortCounter, ServedTables};
 use crate::skb::Skb;
 use crate::verdict::{self, Verdict};
@@ -85,12 +86,10 @@ fn leave_to_node(skb: &Skb<'_>, port: &Port, passage: &mut Passage) -> Result<Ve
     if port.flags & PORT_GUARD == 0 {
         return hand_to_node(skb, port);
     }
-    if let Some(act) = Act::Node.pack() {
-        passage.port = *port;
-        passage.act = act;
-        maps::jump(skb.ctx, JUMP_GUARD_POD);
-    }
-    Err(DropReason::NoProgram)
+    Err(match Act::Node.pack() {
+        Some(packed) => guard_pod::ask(skb, port, packed, passage),
+        None => DropReason::NoProgram,
+    })
 }
 
 /// Passes a packet of the node's stack on, as an answer of a Service if it is one.
@@ -104,14 +103,28 @@ pub(crate) fn reply_to(skb: &Skb<'_>) -> Verdict {
     ) else {
         return verdict::drop(skb, None, DropReason::NoProgram);
     };
-    let tables = ServedTables::new(passage);
-    let is_ip = matches!(policy::read(skb, scratch), Ok(ETH_P_IP | ETH_P_IPV6));
-    let is_answer = is_ip && service::reply(skb, port.network, scratch, &tables, work);
+    let is_answer = is_answer(skb, port.network, scratch, passage, work);
     if is_answer && !skb.translate(scratch, work) {
         let to = Some((port.network, port.port_id));
         return verdict::drop(skb, to, DropReason::Undeliverable);
     }
     Verdict::Pass
+}
+
+/// Reports whether a packet is an answer of a Service; `work` has it as it leaves.
+///
+/// What cannot be read is none, nor is what has no addresses.
+#[inline(always)]
+fn is_answer(
+    skb: &Skb<'_>,
+    network: u32,
+    scratch: &mut Scratch,
+    passage: &mut Passage,
+    work: &mut Work,
+) -> bool {
+    let tables = ServedTables::new(passage);
+    let is_ip = matches!(policy::read(skb, scratch), Ok(ETH_P_IP | ETH_P_IPV6));
+    is_ip && service::reply(skb, network, scratch, &tables, work)
 }
 
 /// Has a packet to a port of a network with Services delivered.
@@ -145,10 +158,7 @@ pub(crate) fn reply(skb: &Skb<'_>) -> Verdict {
     if let (Some(scratch), Some(passage), Some(work)) =
         (maps::scratch(), maps::passage(), maps::work())
     {
-        let tables = ServedTables::new(passage);
-        // What cannot be read is no answer of a Service, nor is what has no addresses.
-        let is_ip = matches!(policy::read(skb, scratch), Ok(ETH_P_IP | ETH_P_IPV6));
-        let is_answer = is_ip && service::reply(skb, network, scratch, &tables, work);
+        let is_answer = is_answer(skb, network, scratch, passage, work);
         // The Service's address is at the gateway's, on a network that is switched, too.
         let is_translated = is_answer && skb.translate(scratch, work) && skb.come_from(GATEWAY_MAC);
         if (!is_answer || is_translated) && deliver(skb, &to) {

@@ -162,8 +162,13 @@ pub(super) fn routed(frame: &[u8], macs: Macs) -> Vec<u8> {
 
 /// Frame with another receiver of its TCP or UDP.
 ///
-/// `payload` is where its ports are.
-pub(super) fn translated(frame: &[u8], payload: usize, protocol: u8, to: SocketAddr) -> Vec<u8> {
+/// `payload` is where its ports are; `source` stays.
+pub(super) fn translated(
+    frame: &[u8],
+    (payload, protocol): (usize, u8),
+    source: IpAddr,
+    to: SocketAddr,
+) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let (at, address) = match to.ip() {
         IpAddr::V4(ip) => (ETH_HLEN + 16, ip.octets().to_vec()),
@@ -175,12 +180,7 @@ pub(super) fn translated(frame: &[u8], payload: usize, protocol: u8, to: SocketA
     put(&mut frame, payload + 2, to.port().to_be_bytes());
     sum_header(&mut frame);
     let sum_at = if protocol == IPPROTO_TCP { 16 } else { 6 };
-    let source = frame.get(at.saturating_sub(if to.is_ipv4() { 4 } else { 16 })..at);
-    let source = source.and_then(|bytes| match to {
-        SocketAddr::V4(_) => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
-        SocketAddr::V6(_) => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
-    });
-    if let Some((source, segment)) = source.zip(frame.get_mut(payload..)) {
+    if let Some(segment) = frame.get_mut(payload..) {
         put(segment, sum_at, [0, 0]);
         let pseudo = pseudo_header(source, to.ip(), protocol, segment.len());
         let sum = checksum(&[&pseudo, segment]);

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use agent_common::drop::DropReason;
-use agent_common::packet::{IPPROTO_TCP, IPPROTO_UDP};
 use agent_common::policy::{self, Decision, Scratch};
 use agent_common::port::{PORT_NODE, Port};
 use agent_common::service::{SERVICE_ELSEWHERE, ServiceKey};
+use api::ServiceProtocol;
 use serde_json::json;
 
 use super::depart::Departure;
@@ -19,7 +19,7 @@ use crate::error::AgentError;
 struct Call {
     from: IpAddr,
     to: SocketAddr,
-    protocol: u8,
+    protocol: ServiceProtocol,
     /// Place of its ports in the frame, in bytes.
     payload: usize,
 }
@@ -30,16 +30,17 @@ impl Call {
         let mut scratch = Scratch::EMPTY;
         policy::read(frame, &mut scratch).ok()?;
         let packet = &scratch.packet;
-        if !matches!(packet.protocol, IPPROTO_TCP | IPPROTO_UDP) {
-            return None;
-        }
+        let served = [ServiceProtocol::Tcp, ServiceProtocol::Udp];
+        let protocol = served
+            .into_iter()
+            .find(|it| it.number() == packet.protocol)?;
         let payload = usize::from(packet.payload);
         let port = frame.get(payload + 2..payload + 4)?.try_into().ok()?;
         let to = IpAddr::from(packet.destination);
         Some(Self {
             from: packet.source.into(),
             to: (to, u16::from_be_bytes(port)).into(),
-            protocol: packet.protocol,
+            protocol,
             payload,
         })
     }
@@ -67,10 +68,10 @@ impl Departure<'_> {
             network: port.network,
             ip: call.to.ip().into(),
             port: call.to.port(),
-            protocol: call.protocol,
+            protocol: call.protocol.number(),
             reserved: 0,
         };
-        let what = format!("SERVICES[{}, {}]", call.to, protocol(call.protocol));
+        let what = format!("SERVICES[{}, {}]", call.to, call.protocol);
         let Some((service, first)) = self.scene.node.tables.service(&key)? else {
             return self.no_service(port, frame, &what, "nothing").await;
         };
@@ -101,7 +102,8 @@ impl Departure<'_> {
         }
         let verdict = format!("goes on to it; its answers get {} as their source", call.to);
         self.story.step(what, backend.to_string(), verdict);
-        let translated = frame::translated(frame, call.payload, call.protocol, backend);
+        let place = (call.payload, call.protocol.number());
+        let translated = frame::translated(frame, place, call.from, backend);
         let decision = self.decide(&translated, port)?;
         if matches!(decision, Decision::Service) {
             // Programs call each other so often only.
@@ -131,8 +133,4 @@ impl Departure<'_> {
         }
         self.hand_up(frame).await
     }
-}
-
-const fn protocol(number: u8) -> &'static str {
-    if number == IPPROTO_TCP { "TCP" } else { "UDP" }
 }
