@@ -206,12 +206,7 @@ impl Keeper<'_> {
 
     /// True for a network that has a pod here.
     fn is_used(&self, network: &str) -> bool {
-        let ledger = self.node.book.ledger();
-        let mut records = ledger
-            .id_of(network)
-            .into_iter()
-            .flat_map(|id| ledger.entries_on(id));
-        records.any(|it| !it.is_of_node() && it.state == State::Added)
+        self.node.book.ledger().has_pods(network)
     }
 
     /// Finds the wish of a network.

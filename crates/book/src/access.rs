@@ -7,7 +7,8 @@ use cni_spec::digest::digest;
 use cni_spec::{AttachmentKey, ContainerId, IfName, SpecError};
 use netdev::Sysctl;
 
-use crate::record::Attachment;
+use crate::ledger::Ledger;
+use crate::record::{Attachment, State};
 
 /// Containers that ports of the node are of begin so; no runtime may name one.
 ///
@@ -55,6 +56,19 @@ impl Attachment {
     /// True for the port that the node itself has on a network.
     pub fn is_of_node(&self) -> bool {
         is_of_node(&self.key.container)
+    }
+}
+
+impl Ledger {
+    /// True for a network on which there are pods.
+    ///
+    /// A pod counts as soon as it has its links, of which [`Self::changes`] tells; that all is written down, it does not.
+    pub fn has_pods(&self, network: &str) -> bool {
+        let Some(id) = self.id_of(network) else {
+            return false;
+        };
+        let added = self.entries_on(id).filter(|it| it.state == State::Added);
+        added.chain(self.live_on(id)).any(|it| !it.is_of_node())
     }
 }
 
@@ -129,5 +143,45 @@ mod tests {
                 .iter()
                 .all(|it| it.table.is_none() && it.source.is_none())
         );
+    }
+
+    #[test]
+    fn changes_are_told_when_a_network_has_its_first_pod_and_when_it_has_lost_its_last() {
+        let blue = samples::network("blue", Mode::L3, &[("10.40.0.0/24", "")]);
+        let mut ledger = Ledger::new(16);
+        let mut changes = ledger.changes();
+        let mut told = move |ledger: &Ledger| {
+            let is_new = changes.has_changed().unwrap();
+            changes.mark_unchanged();
+            (is_new, ledger.has_pods("blue"))
+        };
+        let wanted = samples::wanted("c1");
+        let host = samples::host(&wanted, 7);
+        let pod = ledger.reserve(wanted, &blue, host).unwrap();
+        assert!(!told(&ledger).1, "it has no links yet");
+        ledger.set_live(&pod);
+        assert_eq!(told(&ledger), (true, true));
+        ledger.set_added(&pod.key);
+        assert_eq!(told(&ledger), (false, true));
+        // A pod whose link is lost is there until its runtime says otherwise.
+        ledger.lose_link(7);
+        assert_eq!(told(&ledger), (true, true));
+        ledger.set_state(&pod.key, State::Deleting, false);
+        assert_eq!(told(&ledger), (true, false));
+    }
+
+    #[test]
+    fn a_port_of_the_node_is_no_pod() {
+        let blue = samples::network("blue", Mode::L3, &[("10.40.0.0/24", "")]);
+        let mut ledger = Ledger::new(16);
+        let wanted = crate::ledger::Wanted {
+            key: key("blue").unwrap(),
+            ..samples::wanted("c1")
+        };
+        let host = samples::host(&wanted, 7);
+        let port = ledger.reserve(wanted, &blue, host).unwrap();
+        ledger.set_live(&port);
+        ledger.set_added(&port.key);
+        assert!(!ledger.has_pods("blue"));
     }
 }

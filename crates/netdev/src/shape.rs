@@ -19,7 +19,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netlink_packet_core::NLM_F_ECHO;
 use rustix::io::Errno;
@@ -50,8 +50,10 @@ const PEAK: u64 = 12_500_000_000;
 /// `PSCHED_SHIFT`, net/pkt_sched.h; the second word of `/proc/net/psched`.
 const TICK: u128 = 64;
 const NANOSECONDS: u128 = 1_000_000_000;
-/// How long what waits has to leave, before it is dropped with its queue.
-const DRAIN: Duration = Duration::from_millis(100);
+/// Looks at a queue that packets leave, before the rest is dropped with it.
+///
+/// Looks and no deadline: on a node that stands still for a moment, packets do not leave either.
+const DRAIN_LOOKS: usize = 200;
 const DRAIN_POLL: Duration = Duration::from_micros(500);
 
 /// A rate limit on what leaves by a device.
@@ -362,7 +364,7 @@ impl Connection {
             })
     }
 
-    /// Removes a limit; packets that wait have 100 ms to leave, without a limit.
+    /// Removes a limit; packets that wait have 100 ms and more to leave.
     ///
     /// The rest is dropped. No limit, no device, or a queueing discipline of somebody else: nothing to
     /// do.
@@ -396,14 +398,13 @@ impl Connection {
 
     /// Lifts the limit and waits until the queue is empty; `false` without our limit.
     fn drain(&mut self, ifindex: u32) -> Result<bool, Error> {
-        let until = Instant::now() + DRAIN;
         let mut lifted = false;
-        loop {
+        for _ in 0..DRAIN_LOOKS {
             let root = match self.queues(ifindex)? {
                 (Some(root), _) if root.is_root_of_ours() => root,
                 _ => return Ok(false),
             };
-            if root.length == 0 || Instant::now() >= until {
+            if root.length == 0 {
                 return Ok(true);
             }
             if !lifted {
@@ -413,6 +414,7 @@ impl Connection {
             }
             thread::sleep(DRAIN_POLL);
         }
+        Ok(true)
     }
 
     fn remove(&mut self, ifindex: u32) -> Result<(), Error> {

@@ -417,7 +417,8 @@ fn of_networks_with_the_same_subnets_one_has_a_port_of_the_node() {
     let address = web.v4().into();
     call(node.netns(), &web.netns, address, 8080);
     pod.detach("routed", "net1");
-    wait::until_true("the other network's port", || served(&node) == ["red"]);
+    own(&node, "red");
+    assert_eq!(served(&node), ["red"]);
     call(node.netns(), &red.netns, address, 8080);
 }
 

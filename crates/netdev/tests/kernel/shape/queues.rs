@@ -75,9 +75,10 @@ fn what_waits_leaves_before_the_limit_goes() {
     let Some(scene) = Scene::set() else { return };
     for discipline in disciplines(&scene) {
         let mut wire = Wire::lay(&scene);
-        // A packet in 8 ms, all of them in 300.
+        // A packet in 42 ms, all of them in 1.7 s. CoDel drops what has waited for 0.4 s: none that
+        // leaves with the limit.
         let shape = Shape {
-            rate: 125_000,
+            rate: 25_000,
             ..SLOW
         };
         wire.shape(&shape, discipline);
