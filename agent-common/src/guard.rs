@@ -18,7 +18,7 @@ mod flow;
 pub(crate) mod fragment;
 mod judge;
 mod pass;
-mod related;
+pub(crate) mod related;
 mod sides;
 mod switched;
 mod tables;

@@ -12,12 +12,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::addr::Ip16;
 
 mod entry;
+mod quoted;
 mod tables;
 mod translate;
 
 pub use self::entry::{
     BACK, BACK_TO_SELF, Found, TO_BACKEND, TO_SELF, Target, Translation, TranslationBucket,
 };
+pub use self::quoted::{Outer, quoted};
 pub use self::tables::ServiceTables;
 pub use self::translate::{Client, Work, reply, request};
 

@@ -1,6 +1,7 @@
 //! Sends a pod the ICMP error about its packet. The packet was counted as dropped.
 
 use agent_common::addr::{GATEWAY_V4, GATEWAY_V6, Ip16, MacAddr};
+use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};
 use agent_common::icmp_error::{self as message, ICMP_ERROR_V4, ICMP_ERROR_V6, IcmpError, QUOTED};
 use agent_common::packet::{
     ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame as _, ICMP_HLEN, IPV4_HLEN, IPV6_HLEN, L3,
@@ -8,6 +9,7 @@ use agent_common::packet::{
 use agent_common::port::{PORT_L3, Port};
 
 use crate::maps::{self, PortCounter};
+use crate::service::deliver_served;
 use crate::skb::Skb;
 use crate::verdict::Verdict;
 
@@ -26,7 +28,18 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
         _ => false,
     };
     skb.clear_mark();
-    if written && turn(skb) && skb.send(port.home) {
+    if !written || !turn(skb) {
+        return Verdict::Consumed;
+    }
+    let sender = Endpoint {
+        ifindex: port.home,
+        flags: ENDPOINT_NO_PEER,
+        mac: port.mac,
+        port_id: port.port_id,
+    };
+    // A packet to a Service had been translated; where there are none, nor is that program.
+    deliver_served(skb, port.network, &sender);
+    if skb.send(port.home) {
         maps::count_port(port.port_id, PortCounter::ToPod, 1, skb.length() as u32);
         return Verdict::Redirected;
     }

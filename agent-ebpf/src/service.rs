@@ -56,6 +56,14 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
             maps::root(skb.ctx, ROOT_FROM_POD);
             reason = DropReason::NoProgram;
         }
+        Err(DropReason::NoService)
+            if service::quoted(skb, (port.network, true), scratch, &tables, work) =>
+        {
+            if skb.translate_quoted(scratch, work) {
+                maps::root(skb.ctx, ROOT_FROM_POD);
+                reason = DropReason::NoProgram;
+            }
+        }
         // The node's stack may know better: it has the Services of all protocols, and connections of before.
         Err(DropReason::NoService | DropReason::PolicyFragment) if port.flags & PORT_NODE != 0 => {
             match leave_to_node(skb, port, passage) {
@@ -103,28 +111,51 @@ pub(crate) fn reply_to(skb: &Skb<'_>) -> Verdict {
     ) else {
         return verdict::drop(skb, None, DropReason::NoProgram);
     };
-    let is_answer = is_answer(skb, port.network, scratch, passage, work);
-    if is_answer && !skb.translate(scratch, work) {
+    if answer(skb, port.network, scratch, passage, work) == Answer::Broken {
         let to = Some((port.network, port.port_id));
         return verdict::drop(skb, to, DropReason::Undeliverable);
     }
     Verdict::Pass
 }
 
-/// Reports whether a packet is an answer of a Service; `work` has it as it leaves.
+/// A packet to a client, as a Service has it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// It is of no Service.
+    None,
+    /// It is translated.
+    Translated,
+    /// The kernel does not translate it.
+    Broken,
+}
+
+/// Translates an answer of a Service, or an error about what a client has sent.
 ///
 /// What cannot be read is none, nor is what has no addresses.
 #[inline(always)]
-fn is_answer(
+fn answer(
     skb: &Skb<'_>,
     network: u32,
     scratch: &mut Scratch,
     passage: &mut Passage,
     work: &mut Work,
-) -> bool {
+) -> Answer {
     let tables = ServedTables::new(passage);
-    let is_ip = matches!(policy::read(skb, scratch), Ok(ETH_P_IP | ETH_P_IPV6));
-    is_ip && service::reply(skb, network, scratch, &tables, work)
+    if !matches!(policy::read(skb, scratch), Ok(ETH_P_IP | ETH_P_IPV6)) {
+        return Answer::None;
+    }
+    let is_translated = if service::reply(skb, network, scratch, &tables, work) {
+        skb.translate(scratch, work)
+    } else if service::quoted(skb, (network, false), scratch, &tables, work) {
+        skb.translate_quoted(scratch, work)
+    } else {
+        return Answer::None;
+    };
+    if is_translated {
+        Answer::Translated
+    } else {
+        Answer::Broken
+    }
 }
 
 /// Has a packet to a port of a network with Services delivered.
@@ -158,10 +189,13 @@ pub(crate) fn reply(skb: &Skb<'_>) -> Verdict {
     if let (Some(scratch), Some(passage), Some(work)) =
         (maps::scratch(), maps::passage(), maps::work())
     {
-        let is_answer = is_answer(skb, network, scratch, passage, work);
-        // The Service's address is at the gateway's, on a network that is switched, too.
-        let is_translated = is_answer && skb.translate(scratch, work) && skb.come_from(GATEWAY_MAC);
-        if (!is_answer || is_translated) && deliver(skb, &to) {
+        let is_whole = match answer(skb, network, scratch, passage, work) {
+            Answer::None => true,
+            // The Service's address is at the gateway's, on a network that is switched, too.
+            Answer::Translated => skb.come_from(GATEWAY_MAC),
+            Answer::Broken => false,
+        };
+        if is_whole && deliver(skb, &to) {
             return Verdict::Redirected;
         }
     } else {

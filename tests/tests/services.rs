@@ -6,6 +6,7 @@ mod services {
     mod across;
     mod by_node;
     mod changes;
+    mod errors;
     mod local;
     mod node_access;
     mod policies;

@@ -283,7 +283,7 @@ pub fn pass<F: Frame + ?Sized, T: GuardTables>(
     let answers = answers(protocol, icmp);
     // What is no question and no answer to one has nothing to tell its connection by.
     let mut alone = to == To::Group || is_icmp(packet) && !asks(protocol, icmp) && !answers;
-    if related::is_error(packet, &passage.tuple) {
+    if related::is_error(packet, icmp) {
         let ends = (passage.routed != 0, &passage.sender, &passage.receiver);
         // The key is that of another connection now.
         passage.last.seen = 0;

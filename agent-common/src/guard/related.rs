@@ -14,15 +14,32 @@ use crate::packet::{
 };
 use crate::policy::{Family, Packet};
 
-/// True for a message that is about another packet.
+/// True for a message of this type that is about another packet.
 #[inline(always)]
-pub(super) const fn is_error(packet: &Packet, tuple: &Tuple) -> bool {
+pub(crate) const fn is_error(packet: &Packet, kind: u8) -> bool {
     if !is_icmp(packet) || packet.fragment {
         return false;
     }
     match packet.family {
-        Family::V4 => matches!(tuple.icmp, 3 | 11 | 12),
-        Family::V6 => matches!(tuple.icmp, 1..=4),
+        Family::V4 => matches!(kind, 3 | 11 | 12),
+        Family::V6 => matches!(kind, 1..=4),
+    }
+}
+
+/// Reads the ends of the packet that an error quotes.
+///
+/// Returns where in the frame its ports are, or its message of ICMP. Of a later fragment, a packet with
+/// extension headers and a query that is none, there is nothing to read.
+#[inline(always)]
+pub(crate) fn quote<F: Frame + ?Sized>(
+    frame: &F,
+    packet: &Packet,
+    tuple: &mut Tuple,
+) -> Option<usize> {
+    let quoted = packet.payload as usize + ICMP_HLEN;
+    match packet.family {
+        Family::V4 => quote_v4(frame, quoted, tuple),
+        Family::V6 => quote_v6(frame, quoted, tuple),
     }
 }
 
@@ -43,12 +60,7 @@ pub(super) fn is_related<F: Frame + ?Sized, T: GuardTables>(
     tuple: &mut Tuple,
     (key, words): (&mut FlowKey, &mut FlowWords),
 ) -> bool {
-    let quoted = packet.payload as usize + ICMP_HLEN;
-    let read = match packet.family {
-        Family::V4 => quote_v4(frame, quoted, tuple),
-        Family::V6 => quote_v6(frame, quoted, tuple),
-    };
-    if read.is_none() {
+    if quote(frame, packet, tuple).is_none() {
         return false;
     }
     // The quoted packet is on its way from the end that gets the error.
@@ -83,7 +95,7 @@ pub(super) fn is_related<F: Frame + ?Sized, T: GuardTables>(
 }
 
 #[inline(always)]
-fn quote_v4<F: Frame + ?Sized>(frame: &F, at: usize, tuple: &mut Tuple) -> Option<()> {
+fn quote_v4<F: Frame + ?Sized>(frame: &F, at: usize, tuple: &mut Tuple) -> Option<usize> {
     let header = frame.load::<IPV4_HLEN>(at)?;
     let [
         version_ihl,
@@ -124,7 +136,7 @@ fn quote_v4<F: Frame + ?Sized>(frame: &F, at: usize, tuple: &mut Tuple) -> Optio
 }
 
 #[inline(always)]
-fn quote_v6<F: Frame + ?Sized>(frame: &F, at: usize, tuple: &mut Tuple) -> Option<()> {
+fn quote_v6<F: Frame + ?Sized>(frame: &F, at: usize, tuple: &mut Tuple) -> Option<usize> {
     let [version, _, _, _, _, _, protocol, _] = frame.load::<8>(at)?;
     if version >> 4 != 6 {
         return None;
@@ -148,7 +160,7 @@ fn ports<F: Frame + ?Sized>(
     protocol: u8,
     icmp: bool,
     tuple: &mut Tuple,
-) -> Option<()> {
+) -> Option<usize> {
     tuple.protocol = protocol;
     tuple.has_ports = has_ports(protocol);
     tuple.source_port = 0;
@@ -164,5 +176,5 @@ fn ports<F: Frame + ?Sized>(
             return None;
         }
     }
-    Some(())
+    Some(at)
 }

@@ -13,6 +13,7 @@ use crate::policy::{self, Scratch};
 
 mod affinity;
 mod entries;
+mod errors;
 mod parts;
 
 const NETWORK: u32 = 7;

@@ -1,6 +1,7 @@
 //! Choose a backend for each connection, and keep it.
 
 use super::entry::{BACK, BACK_TO_SELF, Found, TO_BACKEND, TO_SELF, Target};
+use super::quoted::Outer;
 use super::tables::ServiceTables;
 use super::{Backend, BackendKey, ClientKey, Kept, MemberKey, SERVICE_ELSEWHERE, Service};
 use crate::addr::Ip16;
@@ -49,6 +50,8 @@ pub struct Work {
     pub kept: Kept,
     /// The backend that it gets.
     pub backend: Backend,
+    /// The error that quotes the packet.
+    pub outer: Outer,
     /// [`KEPT`] for a client that keeps its backend, else 0.
     pub first: u32,
 }
@@ -74,6 +77,7 @@ impl Work {
         client: ClientKey::EMPTY,
         kept: Kept::NONE,
         backend: Backend::new(Ip16::NONE, 0),
+        outer: Outer::EMPTY,
         first: 0,
     };
 
@@ -239,7 +243,7 @@ pub fn reply<F: Frame + ?Sized, T: ServiceTables>(
 
 /// True for protocols that Services have.
 #[inline(always)]
-const fn is_served(protocol: u8) -> bool {
+pub(super) const fn is_served(protocol: u8) -> bool {
     matches!(protocol, IPPROTO_TCP | IPPROTO_UDP)
 }
 

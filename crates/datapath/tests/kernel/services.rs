@@ -16,12 +16,15 @@ use datapath::{Datapath, ServiceMaps};
 
 use super::scratch::{LOOPBACK, REDIRECT, SHOT, Scratch, fill, run, scene};
 
+#[path = "services/errors.rs"]
+mod errors;
+
 const CLIENT: u16 = 40_000;
 const VIP: u16 = 80;
 const BACKEND: u16 = 8080;
 
 /// A packet without its Ethernet header: addresses of one family, and ports.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Packet {
     from: (IpAddr, u16),
     to: (IpAddr, u16),

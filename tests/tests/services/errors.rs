@@ -1,0 +1,85 @@
+//! ICMP errors about packets to Services.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, UdpSocket};
+
+use testbed::wait::{self, PATIENCE};
+use testbed::{Network, Node, Port, Setup};
+
+use super::scene::{
+    NETWORKS, PREFIXES, TARGET, addresses, app, client, own, service, setup, slices, socket,
+    wait_served,
+};
+
+const BY_NODE: &str = "white";
+
+/// Asserts that a datagram is refused by the other end's stack.
+#[track_caller]
+fn refused(socket: &UdpSocket) {
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    // A stack says so only so often.
+    wait::until_true("the error", || {
+        let sent = socket.send(b"question");
+        let error = match sent {
+            Ok(_) => socket.recv(&mut [0; 16]).expect_err("no answer"),
+            Err(error) => error,
+        };
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+        true
+    });
+}
+
+/// A client of a Service, and the socket of the endpoint that has answered it.
+fn talk(from: &Port, ip: IpAddr, endpoint: &Port) -> (UdpSocket, UdpSocket) {
+    let there = socket(endpoint, (own(endpoint, ip), TARGET).into());
+    let here = client(from, ip);
+    let mut buffer = [0; 16];
+    here.send(b"question").expect("a datagram");
+    let (_, peer) = there.recv_from(&mut buffer).expect("the question");
+    there.send_to(b"answered", peer).expect("a datagram");
+    here.recv(&mut buffer).expect("the answer");
+    there.connect(peer).expect("a peer");
+    (here, there)
+}
+
+#[test]
+fn sockets_at_both_ends_of_a_service_hear_that_the_other_one_is_gone() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
+    let by_node = Network::l3(BY_NODE, &["10.62.0.0/24", "fd62::/64"]).by_node();
+    for network in [NETWORKS[0], NETWORKS[1], BY_NODE] {
+        let setup = match network {
+            BY_NODE => Setup::empty().network(&by_node.clone().services(&PREFIXES)),
+            _ => setup(),
+        };
+        let node = Node::start(setup);
+        let [(_w, web), (_d, db)] = ["web", "db"].map(|name| app(&node, name, network));
+        let text = [
+            service("db", network, addresses(10), ""),
+            slices("db", network, node.name(), &[(&db, "")]),
+        ]
+        .concat();
+        let text = match network {
+            BY_NODE => {
+                let label = format!("podnet.dev/network: {BY_NODE}");
+                text.replace(&format!("{label}, "), "").replace(&label, "")
+            }
+            _ => text,
+        };
+        node.write_manifest("db.yaml", &text);
+        wait_served(&node, network, 4);
+        for ip in addresses(10) {
+            let (here, there) = talk(&web, ip, &db);
+            drop(there);
+            refused(&here);
+            let (here, there) = talk(&web, ip, &db);
+            drop(here);
+            refused(&there);
+            assert_eq!(there.peer_addr().expect("a peer").ip(), own(&web, ip));
+            // Nothing has ever listened.
+            drop(there);
+            refused(&client(&web, ip));
+        }
+    }
+}
