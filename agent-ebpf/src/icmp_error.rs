@@ -1,7 +1,6 @@
 //! Sends a pod the ICMP error about its packet. The packet was counted as dropped.
 
 use agent_common::addr::{GATEWAY_V4, GATEWAY_V6, Ip16, MacAddr};
-use agent_common::endpoint::{ENDPOINT_NO_PEER, Endpoint};
 use agent_common::icmp_error::{self as message, ICMP_ERROR_V4, ICMP_ERROR_V6, IcmpError, QUOTED};
 use agent_common::packet::{
     ETH_HLEN, ETH_P_IP, ETH_P_IPV6, Frame as _, ICMP_HLEN, IPV4_HLEN, IPV6_HLEN, L3,
@@ -9,7 +8,7 @@ use agent_common::packet::{
 use agent_common::port::{PORT_L3, Port};
 
 use crate::maps::{self, PortCounter};
-use crate::service::deliver_served;
+use crate::service::tell_sender;
 use crate::skb::Skb;
 use crate::verdict::Verdict;
 
@@ -31,14 +30,8 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
     if !written || !turn(skb) {
         return Verdict::Consumed;
     }
-    let sender = Endpoint {
-        ifindex: port.home,
-        flags: ENDPOINT_NO_PEER,
-        mac: port.mac,
-        port_id: port.port_id,
-    };
-    // A packet to a Service had been translated; where there are none, nor is that program.
-    deliver_served(skb, port.network, &sender);
+    // The packet may have been translated; where there are no Services, nor is that program.
+    tell_sender(skb, port);
     if skb.send(port.home) {
         maps::count_port(port.port_id, PortCounter::ToPod, 1, skb.length() as u32);
         return Verdict::Redirected;

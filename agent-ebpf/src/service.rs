@@ -20,6 +20,8 @@ use crate::verdict::{self, Verdict};
 
 /// In the cursor: the receiver has no fast way in.
 const NO_PEER: u32 = 1 << 16;
+/// In the cursor: a program of ours has written the packet, and its sums.
+const WRITTEN: u32 = 1 << 17;
 
 /// Translates what a pod sends to a Service; it was parsed by the program before.
 #[inline(always)]
@@ -171,10 +173,19 @@ pub(crate) fn deliver_served(skb: &Skb<'_>, network: u32, to: &Endpoint) {
     maps::jump(skb.ctx, JUMP_REPLY);
 }
 
+/// Has an error about a packet of this port delivered to it, as [`deliver_served`].
+#[inline(always)]
+pub(crate) fn tell_sender(skb: &Skb<'_>, port: &Port) {
+    let how = u32::from(port.port_id) | NO_PEER | WRITTEN;
+    skb.set_cursor([port.home, how, port.network]);
+    maps::jump(skb.ctx, JUMP_REPLY);
+}
+
 /// Delivers a packet, as an answer of a Service if it is one.
 #[inline(always)]
 pub(crate) fn reply(skb: &Skb<'_>) -> Verdict {
     let [ifindex, how, network] = skb.cursor();
+    let skb = &skb.written(how & WRITTEN != 0);
     let to = Endpoint {
         ifindex,
         flags: if how & NO_PEER != 0 {

@@ -61,11 +61,26 @@ const ETH_P_8021Q: u16 = 0x8100;
 /// A packet at a TC hook.
 pub(crate) struct Skb<'a> {
     pub(crate) ctx: &'a TcContext,
+    /// All its sums are in it, whatever the kernel knows of the packet before.
+    is_summed: bool,
 }
 
 impl<'a> Skb<'a> {
     pub(crate) const fn new(ctx: &'a TcContext) -> Self {
-        Self { ctx }
+        Self {
+            ctx,
+            is_summed: false,
+        }
+    }
+
+    /// The same packet, which a program of ours may have written as a whole.
+    ///
+    /// No helper takes a packet the mark that its transport's sum is to be finished.
+    pub(crate) const fn written(&self, is_written: bool) -> Self {
+        Self {
+            ctx: self.ctx,
+            is_summed: is_written,
+        }
     }
 
     #[inline(always)]
@@ -442,6 +457,9 @@ impl Frame for Skb<'_> {
     fn partial(&self) -> Partial {
         /// Refused wherever the policy finds the transport header.
         const UNKNOWN: Partial = Partial::new(i32::MIN, 0);
+        if self.is_summed {
+            return Partial::NONE;
+        }
         let at = SkbLayout::unpack(SKB_LAYOUT.load());
         let mut window = MaybeUninit::<[u64; SKB_WINDOW / 8]>::uninit();
         let to = window.as_mut_ptr().cast::<u8>();

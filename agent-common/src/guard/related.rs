@@ -14,9 +14,14 @@ use crate::packet::{
 };
 use crate::policy::{Family, Packet};
 
+/// Number of the fragment header of IPv6, RFC 8200 section 4.5.
+const FRAGMENT: u8 = 44;
+/// Its length, bytes.
+const FRAGMENT_HLEN: usize = 8;
+
 /// True for a message of this type that is about another packet.
 #[inline(always)]
-pub(crate) const fn is_error(packet: &Packet, kind: u8) -> bool {
+pub(super) const fn is_error(packet: &Packet, kind: u8) -> bool {
     if !is_icmp(packet) || packet.fragment {
         return false;
     }
@@ -26,10 +31,21 @@ pub(crate) const fn is_error(packet: &Packet, kind: u8) -> bool {
     }
 }
 
+/// The same of a message that is not read yet.
+#[inline(always)]
+pub(crate) fn is_about_another<F: Frame + ?Sized>(frame: &F, packet: &Packet) -> bool {
+    // Most packets are no messages, and pay for no reading.
+    if !is_icmp(packet) {
+        return false;
+    }
+    let kind = frame.load::<1>(packet.payload as usize);
+    kind.is_some_and(|[kind]| is_error(packet, kind))
+}
+
 /// Reads the ends of the packet that an error quotes.
 ///
 /// Returns where in the frame its ports are, or its message of ICMP. Of a later fragment, a packet with
-/// extension headers and a query that is none, there is nothing to read.
+/// other extension headers and a query that is none, there is nothing to read.
 #[inline(always)]
 pub(crate) fn quote<F: Frame + ?Sized>(
     frame: &F,
@@ -143,14 +159,16 @@ fn quote_v6<F: Frame + ?Sized>(frame: &F, at: usize, tuple: &mut Tuple) -> Optio
     }
     tuple.source = Ip16(frame.load::<16>(at + 8)?);
     tuple.destination = Ip16(frame.load::<16>(at + 24)?);
-    // A packet with extension headers is not looked into.
-    ports(
-        frame,
-        at + IPV6_HLEN,
-        protocol,
-        protocol == IPPROTO_ICMPV6,
-        tuple,
-    )
+    // Of extension headers, only that of a first fragment is looked behind: the size of fragments is what errors are about.
+    let (mut start, mut protocol) = (at + IPV6_HLEN, protocol);
+    if protocol == FRAGMENT {
+        let [next, _, o0, o1, ..] = frame.load::<FRAGMENT_HLEN>(start)?;
+        if u16::from_be_bytes([o0, o1]) & !7 != 0 {
+            return None;
+        }
+        (start, protocol) = (start + FRAGMENT_HLEN, next);
+    }
+    ports(frame, start, protocol, protocol == IPPROTO_ICMPV6, tuple)
 }
 
 #[inline(always)]
@@ -177,4 +195,40 @@ fn ports<F: Frame + ?Sized>(
         }
     }
     Some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{IPPROTO_UDP, L3};
+
+    /// An ICMPv6 message that quotes a fragment, and where the ports of that are.
+    fn about_fragment(offset: u16) -> (Vec<u8>, usize) {
+        let mut frame = vec![0; L3 + IPV6_HLEN + ICMP_HLEN];
+        frame.extend([0x60, 0, 0, 0, 0, 0, FRAGMENT, 64]);
+        frame.extend([[1; 16], [2; 16]].concat());
+        let [high, low] = (offset << 3 | 1).to_be_bytes();
+        frame.extend([IPPROTO_UDP, 0, high, low, 0, 0, 0, 7]);
+        let at = frame.len();
+        frame.extend([0x9c, 0x40, 0, 80, 0, 8, 0, 0]);
+        (frame, at)
+    }
+
+    /// RFC 8201: a large datagram is sent in parts, and errors are about the first.
+    #[test]
+    fn a_quoted_first_fragment_of_ipv6_has_ports_and_a_later_one_has_none() {
+        let packet = Packet {
+            payload: 54,
+            protocol: IPPROTO_ICMPV6,
+            family: Family::V6,
+            ..crate::policy::Scratch::EMPTY.packet
+        };
+        let mut tuple = Tuple::EMPTY;
+        let (frame, at) = about_fragment(0);
+        assert_eq!(quote(frame.as_slice(), &packet, &mut tuple), Some(at));
+        assert_eq!((tuple.source_port, tuple.destination_port), (40_000, 80));
+        assert_eq!(tuple.protocol, IPPROTO_UDP);
+        let (frame, _) = about_fragment(181);
+        assert_eq!(quote(frame.as_slice(), &packet, &mut tuple), None);
+    }
 }

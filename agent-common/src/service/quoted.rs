@@ -51,10 +51,7 @@ pub fn quoted<F: Frame + ?Sized, T: ServiceTables>(
     work: &mut Work,
 ) -> bool {
     let packet = &scratch.packet;
-    let Some([kind]) = frame.load::<1>(packet.payload as usize) else {
-        return false;
-    };
-    if !related::is_error(packet, kind) {
+    if !related::is_about_another(frame, packet) {
         return false;
     }
     work.came.start(packet);
@@ -92,6 +89,10 @@ pub fn quoted<F: Frame + ?Sized, T: ServiceTables>(
         work.leaves.destination_port = target.port;
     }
     let work = tables.again(work);
+    if !is_of_client && !is_at(network, tables, work) {
+        return false;
+    }
+    let work = tables.again(work);
     // The end that the quoted packet was for says it by the name that it was called; a router has its own.
     if packet.source.same(&work.came.destination) {
         work.outer.source.set(&work.leaves.destination);
@@ -101,4 +102,25 @@ pub fn quoted<F: Frame + ?Sized, T: ServiceTables>(
     work.outer.destination.set(&work.leaves.source);
     work.outer.ports = ports;
     true
+}
+
+/// Reports whether the client is at this backend still, or at none.
+///
+/// Its answers are of no Service, else, and no more are its errors.
+#[inline(always)]
+fn is_at<T: ServiceTables>(network: u32, tables: &T, work: &mut Work) -> bool {
+    let from_high = work.leaves.is_from_high();
+    let protocol = work.came.protocol;
+    work.other_key.write(network, &work.leaves, from_high);
+    let work = tables.again(work);
+    let place = tables.place(&work.other_key);
+    if !tables.find(place, &work.other_key, &mut work.other)
+        || !work.other.words.is_alive(protocol, tables.now())
+    {
+        return true;
+    }
+    let (came, target) = (&work.came, &work.other.target);
+    target.kind == TO_BACKEND
+        && target.port == came.destination_port
+        && target.ip.same(&came.destination)
 }

@@ -1,8 +1,13 @@
 //! Clients and endpoints on two nodes, between which tunnels lead.
 
+use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
+use std::thread;
 
-use testbed::{Fabric, Network, Node, Setup};
+use agent_common::drop::DropReason;
+use netdev::LinkChange;
+use testbed::host::connection;
+use testbed::{Fabric, Network, Node, Setup, wait};
 
 use super::scene::{
     Echo, NETWORKS, PREFIXES, addresses, app, ask, client, connect, service, slices, talk,
@@ -25,23 +30,20 @@ fn network(name: &str, number: u8) -> Network {
         .services(&PREFIXES)
 }
 
-/// An answer comes as any packet of another node does.
-#[test]
-fn a_service_leads_to_endpoints_on_other_nodes() {
-    if testbed::skip::without_root(testbed::test_name!()) {
-        return;
-    }
+/// Two nodes with all networks, and the directory by which they know of each other.
+fn two_nodes(
+    fabric: Fabric,
+    vtep: impl Fn(u8) -> IpAddr,
+) -> (tempfile::TempDir, [Node; 2], Fabric) {
     let shared = tempfile::Builder::new()
         .prefix("podnet-test-shared-")
         .tempdir()
         .expect("a directory for the nodes");
     let path = shared.path().to_str().expect("a path in UTF-8");
-    let fabric = Fabric::segment();
     let nodes = [1, 2].map(|number| {
-        let [vtep, _]: [IpAddr; 2] = Fabric::on_segment(number);
         let setup = Setup::empty().named(&format!("node-{number}")).args(&[
             "--vtep",
-            &vtep.to_string(),
+            &vtep(number).to_string(),
             "--endpoints",
             path,
         ]);
@@ -50,6 +52,17 @@ fn a_service_leads_to_endpoints_on_other_nodes() {
             .fold(setup, |setup, name| setup.network(&network(name, number)));
         Node::start_on(setup, fabric.host(number))
     });
+    (shared, nodes, fabric)
+}
+
+/// An answer comes as any packet of another node does.
+#[test]
+fn a_service_leads_to_endpoints_on_other_nodes() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
+    let (_shared, nodes, _fabric) =
+        two_nodes(Fabric::segment(), |number| Fabric::on_segment(number)[0]);
     let [first, second] = &nodes;
     for network in NETWORKS {
         let (_one, one) = app(first, &format!("one-{network}"), network);
@@ -105,5 +118,55 @@ fn a_service_leads_to_endpoints_on_other_nodes() {
                 assert_eq!(number, 0, "{network} {ip}");
             }
         }
+    }
+}
+
+/// RFC 1191, RFC 8201: the node's own errors are about what a client has sent.
+#[test]
+fn clients_learn_what_a_router_on_the_way_to_an_endpoint_carries() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
+    let (_shared, nodes, fabric) = two_nodes(Fabric::create(), Fabric::v4);
+    let [first, second] = &nodes;
+    for number in 1..=2 {
+        let mut there = connection(fabric.netns());
+        let link = there.by_name(&Fabric::link(number)).expect("links");
+        let change = LinkChange {
+            mtu: Some(1400),
+            ..LinkChange::default()
+        };
+        let link = link.expect("the fabric's end");
+        there.reconfigure(link.ifindex, &change).expect("an MTU");
+    }
+    for network in NETWORKS {
+        let (_two, two) = app(second, &format!("two-{network}"), network);
+        let (_web, web) = app(first, &format!("web-{network}"), network);
+        let text = [
+            service("web", network, addresses(10), ""),
+            slices("web", network, second.name(), &[(&two, "")]),
+        ]
+        .concat();
+        first.write_manifest("services.yaml", &text);
+        wait_served(first, network, 4);
+        for ip in addresses(10) {
+            let (mut here, mut there, _) =
+                wait::until("a connection", || connect(&web, ip, &[&two]).ok());
+            here.set_write_timeout(Some(wait::PATIENCE))
+                .expect("a timeout");
+            let sent: Vec<u8> = (0..=u8::MAX).cycle().take(4 << 20).collect();
+            thread::scope(|scope| {
+                let writing = scope.spawn(|| here.write_all(&sent));
+                let mut received = vec![0; sent.len()];
+                there.read_exact(&mut received).expect("all of it");
+                assert_eq!(sent, received, "{network} {ip}");
+                writing
+                    .join()
+                    .expect("no panic")
+                    .expect("all of it is sent");
+            });
+        }
+        let told = first.drops().of(network, DropReason::PathMtu);
+        assert!(told > 0, "{network}: nobody was told");
     }
 }

@@ -2,8 +2,10 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
+use std::time::Duration;
 
-use testbed::wait::{self, PATIENCE};
+use nix::sys::socket::{setsockopt, sockopt};
+use testbed::wait;
 use testbed::{Network, Node, Port, Setup};
 
 use super::scene::{
@@ -13,20 +15,28 @@ use super::scene::{
 
 const BY_NODE: &str = "white";
 
-/// Asserts that a datagram is refused by the other end's stack.
+/// Asserts that a datagram is answered by this error.
+///
+/// A stack says so only so often.
 #[track_caller]
-fn refused(socket: &UdpSocket) {
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    // A stack says so only so often.
+fn fails(socket: &UdpSocket, expected: ErrorKind) {
+    let pause = Duration::from_millis(200);
+    socket.set_read_timeout(Some(pause)).expect("a timeout");
     wait::until_true("the error", || {
         let sent = socket.send(b"question");
         let error = match sent {
             Ok(_) => socket.recv(&mut [0; 16]).expect_err("no answer"),
             Err(error) => error,
         };
-        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
-        true
+        let is_silent = error.kind() == ErrorKind::WouldBlock;
+        assert!(is_silent || error.kind() == expected, "{error}");
+        !is_silent
     });
+}
+
+#[track_caller]
+fn refused(socket: &UdpSocket) {
+    fails(socket, ErrorKind::ConnectionRefused);
 }
 
 /// A client of a Service, and the socket of the endpoint that has answered it.
@@ -81,5 +91,34 @@ fn sockets_at_both_ends_of_a_service_hear_that_the_other_one_is_gone() {
             drop(there);
             refused(&client(&web, ip));
         }
+    }
+}
+
+/// Traceroute: the gateway says so about a packet that it has translated already.
+#[test]
+fn a_client_hears_that_a_packet_to_a_service_had_no_hop_left() {
+    if testbed::skip::without_root(testbed::test_name!()) {
+        return;
+    }
+    let network = NETWORKS[0];
+    let node = Node::start(setup());
+    let [(_w, web), (_d, db)] = ["web", "db"].map(|name| app(&node, name, network));
+    let text = [
+        service("db", network, addresses(10), ""),
+        slices("db", network, node.name(), &[(&db, "")]),
+    ]
+    .concat();
+    node.write_manifest("db.yaml", &text);
+    wait_served(&node, network, 4);
+    for ip in addresses(10) {
+        let (here, _there) = talk(&web, ip, &db);
+        if ip.is_ipv4() {
+            setsockopt(&here, sockopt::Ipv4RecvErr, &true).expect("an option");
+            setsockopt(&here, sockopt::Ipv4Ttl, &1).expect("an option");
+        } else {
+            setsockopt(&here, sockopt::Ipv6RecvErr, &true).expect("an option");
+            setsockopt(&here, sockopt::Ipv6Ttl, &1).expect("an option");
+        }
+        fails(&here, ErrorKind::HostUnreachable);
     }
 }

@@ -115,3 +115,20 @@ fn an_error_about_no_connection_of_a_service_stays_as_it_is() {
     world.later(1_000_000);
     assert_eq!(world.error(&whole, false), None);
 }
+
+#[test]
+fn an_endpoint_that_a_client_has_left_has_nothing_to_say_by_the_service() {
+    let mut world = World::new().with(SERVICE, &BACKENDS[..1]);
+    let old = world.backend_of(40_000, IPPROTO_UDP);
+    let sent = packet((CLIENT, 40_000), (old, 8080), IPPROTO_UDP, 0);
+    let told = error(old, CLIENT, UNREACHABLE, &sent);
+    assert!(world.error(&told, false).is_some());
+    world.set(SERVICE, &BACKENDS[1..2], |_| {});
+    world.later(1);
+    let new = world.backend_of(40_000, IPPROTO_UDP);
+    assert_ne!(new, old);
+    assert_eq!(world.error(&told, false), None);
+    let sent = packet((CLIENT, 40_000), (new, 8080), IPPROTO_UDP, 0);
+    let told = error(new, CLIENT, UNREACHABLE, &sent);
+    assert!(world.error(&told, false).is_some());
+}
