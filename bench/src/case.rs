@@ -170,13 +170,13 @@ pub(crate) const BEGIN: &str = "2026-01-02T03:04:05.000000Z";
 /// # Errors
 /// It does not run.
 pub(crate) fn agent_of(node: &Node) -> Result<u32> {
-    let manifests = node.path("manifests").to_string_lossy().into_owned();
+    let state = node.path("state").to_string_lossy().into_owned();
     for entry in std::fs::read_dir("/proc")? {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse::<u32>() else {
             continue;
         };
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        if String::from_utf8_lossy(&command).contains(&manifests) {
+        if String::from_utf8_lossy(&command).contains(&state) {
             return Ok(pid);
         }
     }

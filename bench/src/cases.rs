@@ -32,7 +32,7 @@ use crate::report::Case;
 use crate::{guarded, policies, services};
 
 /// Every case, in the order they are run: those that share their pods first.
-pub const CASES: [Known; 24] = [
+pub const CASES: [Known; 25] = [
     tcp::CASE,
     udp::CASE,
     latency::CASE,
@@ -54,6 +54,7 @@ pub const CASES: [Known; 24] = [
     policies::CASE,
     guarded::CASE,
     services::CASE,
+    services::API,
     memif::CASE,
     agent::CASE,
     restart::CASE,

@@ -18,6 +18,10 @@ use crate::traffic::order::{Exchange, SERVICE_PORT};
 use crate::turns::{self, Traffic, attach, first_of_row};
 use crate::{cpu, interrupt};
 
+mod api;
+
+pub(crate) use self::api::CASE as API;
+
 /// Cost of Services.
 pub(crate) const CASE: Known = Known {
     name: "services",

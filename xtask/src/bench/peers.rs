@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::step::{capture, execute, say, succeeds};
-use crate::{install, interop, workspace};
+use crate::{install, interop, kubernetes, workspace};
 
 /// The load generator, the reference plugins, and tools for rules.
 const PACKAGES: [&str; 4] = [
@@ -45,6 +45,7 @@ pub(super) fn install(harness: &mut Command) -> Result<()> {
     tell(harness, "PODNET_OVS", open_vswitch);
     tell(harness, "PODNET_MULTUS", multus);
     tell(harness, "PODNET_DPDK", interop::testpmd);
+    tell(harness, "PODNET_KUBERNETES", kubernetes::for_tests);
     tell(harness, "PODNET_CROSS_CONNECT", || {
         example("memif", "cross_connect")
     });
