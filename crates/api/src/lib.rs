@@ -77,9 +77,8 @@ pub use json::{RawJson, RawObject};
 pub use listed::{Listed, PROBLEM_BYTES, PROBLEMS_MAX, Shortened};
 pub use mac::{MacAddr, ParseMacError};
 pub use manifest::{
-    ManifestError, ManifestProblem, NamespaceLabels, Object, Origin, Resource, parse_definitions,
-    parse_endpoint_slices, parse_manifests, parse_namespaces, parse_policies, parse_service_slices,
-    parse_services,
+    Documents, ManifestError, ManifestProblem, NamespaceLabels, Object, Origin, Resource,
+    parse_definitions, parse_endpoint_slices, parse_manifests,
 };
 pub use meta::{
     API_VERSION, DEFAULT_NETWORK, GROUP, Kind, Manifest, Metadata, NODE_DEFAULT_ANNOTATION,

@@ -1,6 +1,7 @@
 //! Text to objects. One bad document never hides the good ones next to it.
 
 mod definition;
+mod documents;
 mod endpoint_slice;
 mod policy;
 mod service;
@@ -9,9 +10,9 @@ mod split;
 mod tests;
 
 pub use definition::parse_definitions;
+pub use documents::Documents;
 pub use endpoint_slice::parse_endpoint_slices;
-pub use policy::{NamespaceLabels, parse_namespaces, parse_policies};
-pub use service::{parse_service_slices, parse_services};
+pub use policy::NamespaceLabels;
 
 use std::{cell::RefCell, fmt};
 
@@ -240,30 +241,10 @@ pub enum ManifestProblem {
 
 /// Reads every document of `text`; `source_name` is named in errors and origins.
 ///
-/// YAML 1.2, of which JSON is a part; documents are separated by `---`. Empty documents are
-/// skipped, and so are those that [`parse_definitions`], [`parse_policies`] and [`parse_namespaces`] read. The
-/// results are in the order of the documents.
+/// See [`Documents::manifests`].
 #[must_use]
 pub fn parse_manifests(source_name: &str, text: &str) -> Vec<Result<Object, ManifestError>> {
-    split::documents(text)
-        .enumerate()
-        .filter(|(_, chunk)| {
-            !definition::is_definition(chunk) && !policy::is_policy_or_namespace(chunk)
-        })
-        .map(|(index, chunk)| {
-            let origin = Origin {
-                file: source_name.to_owned(),
-                document: index + 1,
-                line: chunk.first_line,
-            };
-            parse_document(&chunk, &origin)
-                .map(|resource| Object {
-                    origin: origin.clone(),
-                    resource,
-                })
-                .map_err(|fault| fault.at(origin))
-        })
-        .collect()
+    Documents::of(source_name, text).manifests()
 }
 
 /// An error before the place it happened at is known.
@@ -294,7 +275,7 @@ impl Fault {
 }
 
 /// Read first, so that a wrong kind is not reported as a wrong field.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct TypeMeta {
     #[serde(default)]
@@ -317,16 +298,28 @@ struct Document<S> {
     _status: IgnoredAny,
 }
 
-fn parse_document(chunk: &split::Chunk<'_>, origin: &Origin) -> Result<Resource, Fault> {
-    let types: TypeMeta = deserialize(chunk)?;
-    let version = types.api_version.unwrap_or_default();
+fn parse_document(
+    chunk: &split::Chunk<'_>,
+    types: Option<&TypeMeta>,
+    origin: &Origin,
+) -> Result<Resource, Fault> {
+    let read;
+    let types = match types {
+        Some(types) => types,
+        // Once more, for the reason.
+        None => {
+            read = deserialize::<TypeMeta>(chunk)?;
+            &read
+        }
+    };
+    let version = types.api_version.clone().unwrap_or_default();
     if version != API_VERSION {
         return Err(Fault::new(
             "apiVersion",
             ManifestProblem::ApiVersion { found: version },
         ));
     }
-    let found = types.kind.unwrap_or_default();
+    let found = types.kind.clone().unwrap_or_default();
     let Some(kind) = Kind::from_name(&found) else {
         return Err(Fault::new("kind", ManifestProblem::Kind { found }));
     };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use api::{Object, PolicyObject, ServiceObject, ServiceSlice};
+use api::{Documents, Object, PolicyObject, ServiceObject, ServiceSlice};
 
 use crate::policies::{Labels, PolicyWorld};
 use crate::services::ServiceWorld;
@@ -117,13 +117,14 @@ impl Manifests {
 impl File {
     fn parse(name: &str, text: String) -> Self {
         let (mut broken, mut broken_policies) = (Vec::new(), Vec::new());
-        let objects = sound(api::parse_manifests(name, &text), &mut broken);
-        let definitions = sound(api::parse_definitions(name, &text), &mut broken);
-        let policies = sound(api::parse_policies(name, &text), &mut broken_policies);
-        let namespaces = sound(api::parse_namespaces(name, &text), &mut broken_policies);
+        let documents = Documents::of(name, &text);
+        let objects = sound(documents.manifests(), &mut broken);
+        let definitions = sound(documents.definitions(), &mut broken);
+        let policies = sound(documents.policies(), &mut broken_policies);
+        let namespaces = sound(documents.namespaces(), &mut broken_policies);
         let mut broken_services = Vec::new();
-        let services = sound(api::parse_services(name, &text), &mut broken_services);
-        let slices = sound(api::parse_service_slices(name, &text), &mut broken_services);
+        let services = sound(documents.services(), &mut broken_services);
+        let slices = sound(documents.service_slices(), &mut broken_services);
         Self {
             objects,
             definitions: definitions.into_iter().map(Definition::of).collect(),

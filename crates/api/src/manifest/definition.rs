@@ -1,7 +1,7 @@
 //! `NetworkAttachmentDefinition`s among the documents of a text.
 
 use super::{
-    Fault, ManifestError, Origin, TypeMeta, check_label, check_subdomain, deserialize, split,
+    Documents, Fault, ManifestError, TypeMeta, check_label, check_subdomain, deserialize, split,
 };
 use crate::network_attachment_definition::NetworkAttachmentDefinition;
 
@@ -10,34 +10,28 @@ const API_VERSION: &str = "k8s.cni.cncf.io/v1";
 /// `kind`.
 const KIND: &str = "NetworkAttachmentDefinition";
 
-/// Reads every `NetworkAttachmentDefinition` of `text`, as
-/// [`parse_manifests`](super::parse_manifests) reads the kinds of podnet; documents of other kinds
-/// are passed over. One without a namespace is in namespace `default`.
+/// Reads every `NetworkAttachmentDefinition` of `text`.
+///
+/// See [`Documents::definitions`].
 #[must_use]
 pub fn parse_definitions(
     source_name: &str,
     text: &str,
 ) -> Vec<Result<NetworkAttachmentDefinition, ManifestError>> {
-    split::documents(text)
-        .enumerate()
-        .filter(|(_, chunk)| is_definition(chunk))
-        .map(|(index, chunk)| {
-            definition(&chunk).map_err(|fault| {
-                fault.at(Origin {
-                    file: source_name.to_owned(),
-                    document: index + 1,
-                    line: chunk.first_line,
-                })
-            })
-        })
-        .collect()
+    Documents::of(source_name, text).definitions()
 }
 
-/// True when the document says that it is one.
-pub(super) fn is_definition(chunk: &split::Chunk<'_>) -> bool {
-    deserialize::<TypeMeta>(chunk).is_ok_and(|types| {
-        types.api_version.as_deref() == Some(API_VERSION) && types.kind.as_deref() == Some(KIND)
-    })
+/// Reads a document that says that it is one.
+pub(super) fn read(
+    chunk: &split::Chunk<'_>,
+    types: &TypeMeta,
+) -> Option<Result<NetworkAttachmentDefinition, Fault>> {
+    is_definition(types).then(|| definition(chunk))
+}
+
+/// True when a document says that it is one.
+pub(super) fn is_definition(types: &TypeMeta) -> bool {
+    types.api_version.as_deref() == Some(API_VERSION) && types.kind.as_deref() == Some(KIND)
 }
 
 fn definition(chunk: &split::Chunk<'_>) -> Result<NetworkAttachmentDefinition, Fault> {

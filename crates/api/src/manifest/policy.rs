@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::service::{is_service, is_slice};
 use super::{
-    Document, Fault, ManifestError, ManifestProblem, Metadata, Origin, TypeMeta, check_label,
-    check_subdomain, deserialize, split,
+    Document, Fault, ManifestProblem, Metadata, TypeMeta, check_label, check_subdomain,
+    deserialize, split,
 };
 use crate::policy::{NAMESPACE_NAME_LABEL, PolicyKind, PolicyObject};
 
@@ -20,55 +20,26 @@ const CORE: &str = "v1";
 /// `kind` of Namespace.
 const NAMESPACE: &str = "Namespace";
 
-/// Reads the policies of `text`; documents of other kinds are passed over.
-///
-/// Those are NetworkPolicy, MultiNetworkPolicy and ClusterNetworkPolicy. One without a namespace, of a kind
-/// that has them, is in namespace `default`.
-#[must_use]
-pub fn parse_policies(source_name: &str, text: &str) -> Vec<Result<PolicyObject, ManifestError>> {
-    parse(source_name, text, |chunk, types| {
-        policy_kind(types).map(|kind| policy(chunk, types, kind))
-    })
+/// Reads a document that says that it is a policy.
+pub(super) fn read(
+    chunk: &split::Chunk<'_>,
+    types: &TypeMeta,
+) -> Option<Result<PolicyObject, Fault>> {
+    policy_kind(types).map(|kind| policy(chunk, types, kind))
 }
 
-/// Reads the Namespaces of `text`; documents of other kinds are passed over.
-#[must_use]
-pub fn parse_namespaces(
-    source_name: &str,
-    text: &str,
-) -> Vec<Result<NamespaceLabels, ManifestError>> {
-    parse(source_name, text, |chunk, types| {
-        is_namespace(types).then(|| namespace(chunk))
-    })
+/// Reads a document that says that it is a Namespace.
+pub(super) fn read_namespace(
+    chunk: &split::Chunk<'_>,
+    types: &TypeMeta,
+) -> Option<Result<NamespaceLabels, Fault>> {
+    is_namespace(types).then(|| namespace(chunk))
 }
 
-/// True when the document says that it is a policy or a namespace.
-pub(super) fn is_policy_or_namespace(chunk: &split::Chunk<'_>) -> bool {
-    deserialize::<TypeMeta>(chunk).is_ok_and(|types| {
-        let is_policy = policy_kind(&types).is_some() || is_namespace(&types);
-        is_policy || is_service(&types) || is_slice(&types)
-    })
-}
-
-pub(super) fn parse<T>(
-    source_name: &str,
-    text: &str,
-    read: impl Fn(&split::Chunk<'_>, &TypeMeta) -> Option<Result<T, Fault>>,
-) -> Vec<Result<T, ManifestError>> {
-    split::documents(text)
-        .enumerate()
-        .filter_map(|(index, chunk)| {
-            let types = deserialize::<TypeMeta>(&chunk).ok()?;
-            let read = read(&chunk, &types)?;
-            Some(read.map_err(|fault| {
-                fault.at(Origin {
-                    file: source_name.to_owned(),
-                    document: index + 1,
-                    line: chunk.first_line,
-                })
-            }))
-        })
-        .collect()
+/// True when a document is a policy, a Namespace, a Service or a slice.
+pub(super) fn is_of_others(types: &TypeMeta) -> bool {
+    let is_policy = policy_kind(types).is_some() || is_namespace(types);
+    is_policy || is_service(types) || is_slice(types)
 }
 
 fn group_and_version(types: &TypeMeta) -> Option<(&str, &str)> {
@@ -143,7 +114,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::manifest::{parse_definitions, parse_manifests};
+    use crate::manifest::{Documents, parse_definitions, parse_manifests};
     use crate::policy::PolicyNetworks;
 
     const TEXT: &str = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n\
@@ -159,7 +130,8 @@ mod tests {
     /// Such objects stand next to those of podnet, in one file too.
     #[test]
     fn policies_and_namespaces_are_read_from_among_other_documents() {
-        let read: Vec<PolicyObject> = parse_policies("net.yaml", TEXT)
+        let read: Vec<PolicyObject> = Documents::of("net.yaml", TEXT)
+            .policies()
             .into_iter()
             .collect::<Result<_, _>>()
             .unwrap();
@@ -186,7 +158,7 @@ mod tests {
         assert_eq!((&read[1].networks, &read[1].spec), (&lan, &json!({})));
         assert_eq!(read[2].networks, PolicyNetworks::Default);
 
-        let namespaces = parse_namespaces("net.yaml", TEXT);
+        let namespaces = Documents::of("net.yaml", TEXT).namespaces();
         let [Ok((name, labels))] = namespaces.as_slice() else {
             panic!("{namespaces:?}")
         };
@@ -225,7 +197,7 @@ mod tests {
                 "spce",
             ),
         ] {
-            let read = parse_policies("p.yaml", text);
+            let read = Documents::of("p.yaml", text).policies();
             let error = read[0].as_ref().unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
             assert!(parse_manifests("p.yaml", text).is_empty());
@@ -234,14 +206,14 @@ mod tests {
             "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: a}}\nspec: {{x: {}}}\n",
             "y".repeat(crate::POLICY_SPEC_MAX)
         );
-        let read = parse_policies("p.yaml", &long);
+        let read = Documents::of("p.yaml", &long).policies();
         let problem = &read[0].as_ref().unwrap().problems[0];
         assert!(
             problem.contains("the spec has") && problem.len() < 300,
             "{problem}"
         );
         let bad = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a.b}\n";
-        let error = parse_namespaces("n.yaml", bad)[0]
+        let error = Documents::of("n.yaml", bad).namespaces()[0]
             .as_ref()
             .unwrap_err()
             .to_string();

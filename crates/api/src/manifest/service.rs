@@ -3,49 +3,41 @@
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use super::policy::parse;
-use super::{Fault, ManifestError, TypeMeta, check_label, check_subdomain, deserialize};
+use super::{Fault, TypeMeta, check_label, check_subdomain, deserialize, split};
 use crate::service::{ServiceObject, ServiceSlice};
 
-/// Reads the Services of networks in `text`; other documents are passed over.
-///
-/// One without a namespace is in namespace `default`.
-#[must_use]
-pub fn parse_services(source_name: &str, text: &str) -> Vec<Result<ServiceObject, ManifestError>> {
-    parse(source_name, text, |chunk, types| {
-        if !is_service(types) {
-            return None;
-        }
-        let object = deserialize::<Service>(chunk);
-        object.map_or_else(
-            |fault| Some(Err(fault)),
-            |object| {
-                let mut service = ServiceObject::read(&object)?;
-                Some(named(&mut service.namespace, &service.name).map(|()| service))
-            },
-        )
-    })
+/// Reads a document that is a Service; nothing of one that podnet never serves.
+pub(super) fn read(
+    chunk: &split::Chunk<'_>,
+    types: &TypeMeta,
+) -> Option<Result<ServiceObject, Fault>> {
+    if !is_service(types) {
+        return None;
+    }
+    deserialize::<Service>(chunk).map_or_else(
+        |fault| Some(Err(fault)),
+        |object| {
+            let mut service = ServiceObject::read(&object)?;
+            Some(named(&mut service.namespace, &service.name).map(|()| service))
+        },
+    )
 }
 
-/// Reads the EndpointSlices of networks; other documents are passed over.
-#[must_use]
-pub fn parse_service_slices(
-    source_name: &str,
-    text: &str,
-) -> Vec<Result<ServiceSlice, ManifestError>> {
-    parse(source_name, text, |chunk, types| {
-        if !is_slice(types) {
-            return None;
-        }
-        let object = deserialize::<EndpointSlice>(chunk);
-        object.map_or_else(
-            |fault| Some(Err(fault)),
-            |object| {
-                let mut slice = ServiceSlice::read(&object)?;
-                Some(named(&mut slice.namespace, &slice.name).map(|()| slice))
-            },
-        )
-    })
+/// Reads a document that says that it is an EndpointSlice, as [`read`].
+pub(super) fn read_slice(
+    chunk: &split::Chunk<'_>,
+    types: &TypeMeta,
+) -> Option<Result<ServiceSlice, Fault>> {
+    if !is_slice(types) {
+        return None;
+    }
+    deserialize::<EndpointSlice>(chunk).map_or_else(
+        |fault| Some(Err(fault)),
+        |object| {
+            let mut slice = ServiceSlice::read(&object)?;
+            Some(named(&mut slice.namespace, &slice.name).map(|()| slice))
+        },
+    )
 }
 
 fn named(namespace: &mut String, name: &str) -> Result<(), Fault> {
