@@ -35,7 +35,7 @@ pub(crate) const CASE: Known = Known {
     about: "A kube-apiserver with etcd, and the agent of one node that follows it. 10,000 Services of a network, each with ten endpoints for TCP and UDP in \
             an EndpointSlice, are written by sixteen requests at a time. In force is the time from the last answer to the first packet of \
             the last Service. A change is one of an EndpointSlice, from before its request to the first of three datagrams in a row at the endpoint \
-            that it names; the request alone is shown, too. A restart is kill -9 and a new agent, until it knows all Services. \
+            that it names, with a rest before it: an agent that has just written a change lets others have the processor; the request alone is shown, too. A restart is kill -9 and a new agent, until it knows all Services. \
             Watches, and bytes of events, are those of the API server's own metrics for Services and EndpointSlices, less those of before the agent's start; \
             the server watches both itself, so half of the events are the agent's.",
     run: Run::Alone(run),
@@ -55,6 +55,8 @@ const WATCHED: [&str; 2] = [
 ];
 /// Labels of what is counted.
 const RESOURCES: [&str; 2] = ["resource=\"services\"", "resource=\"endpointslices\""];
+/// Rest before a change.
+const REST: Duration = Duration::from_millis(250);
 /// How often the agent is asked how far it is.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -374,6 +376,7 @@ fn change(
         let (mut times, mut answers) = (Vec::new(), Vec::new());
         for change in 0..changes {
             interrupt::check()?;
+            thread::sleep(REST);
             let ip = [a.ip, b.ip][change % 2].to_string();
             let patch = Patch::Merge(json!({"endpoints": [{"addresses": [ip]}]}));
             let params = PatchParams::default();

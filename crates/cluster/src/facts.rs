@@ -185,9 +185,15 @@ impl<T: PartialEq, F> Heard<T, F> {
                 false
             }
             Event::InitDone => {
-                let read = std::mem::take(&mut self.read);
+                let mut read = std::mem::take(&mut self.read);
                 let mut known = lock(&self.known);
                 let differs = *known != read;
+                // What is equal is shared with others, and stays the same.
+                for (key, fact) in &mut read {
+                    if let Some(before) = known.remove(key).filter(|it| it == fact) {
+                        *fact = before;
+                    }
+                }
                 *known = read;
                 differs
             }

@@ -19,6 +19,11 @@ use api::{
     OF_CLUSTER, Prefix, ServiceEndpoint, ServiceObject, ServicePort, ServiceProtocol, ServiceSlice,
 };
 
+mod compiler;
+
+use self::compiler::Compiled;
+pub use self::compiler::Compiler;
+
 /// The clients that are served.
 #[derive(Debug, Clone, Copy)]
 pub struct Clients<'a> {
@@ -40,7 +45,9 @@ pub struct Served {
     /// Addresses of Services, those without ports and endpoints, too.
     pub addresses: BTreeSet<IpAddr>,
     /// Their ports.
-    pub ports: BTreeMap<At, Port>,
+    ///
+    /// They are shared with those compiled before where all of the Service and its slices is the same.
+    pub ports: BTreeMap<At, Arc<Port>>,
     /// One line for each Service or slice that is not obeyed, or in part only, sorted.
     pub problems: Vec<String>,
 }
@@ -82,58 +89,38 @@ pub const PROBLEMS: usize = 100;
 
 /// Makes of Services and slices what these clients get.
 ///
-/// Of two Services with one address the first one has it, by namespace and name; of the cluster's own those of the
-/// namespaces that need least come first. One that has more endpoints than its share
-/// is not served, and neither are those after the last that fits.
+/// As [`Compiler::compile`], with nothing compiled before.
 #[must_use]
 pub fn compile(
     clients: &Clients<'_>,
     services: &[Arc<ServiceObject>],
     slices: &[Arc<ServiceSlice>],
 ) -> Served {
-    let mut served = Served::default();
-    let mut slices_of: BTreeMap<(&str, &str), Vec<Endpoints<'_>>> = BTreeMap::new();
-    for slice in slices.iter().filter(|it| it.network == clients.of) {
-        served.tell(slice, &slice.problems);
-        let own = Endpoints::of(clients, slice, &mut served);
-        let key = (slice.namespace.as_str(), slice.service.as_str());
-        slices_of.entry(key).or_default().push(own);
+    Compiler::default().compile(clients, services, slices)
+}
+
+impl Clients<'_> {
+    /// Reports whether an address is one that Services have.
+    fn serves(&self, ip: &IpAddr) -> bool {
+        self.prefixes.iter().any(|prefix| prefix.contains(ip))
     }
-    let mut own: Vec<&ServiceObject> = services
-        .iter()
-        .map(|it| &**it)
-        .filter(|it| it.network == clients.of)
-        .collect();
-    if clients.of == OF_CLUSTER {
-        // All tenants share the room: what one takes is not taken from those that need less.
-        let needs = needs(&own, &slices_of);
-        own.sort_by_key(|it| (needs.get(&*it.namespace), &it.namespace, &it.name));
-    } else {
-        own.sort_by_key(|it| (&it.namespace, &it.name));
-    }
-    let mut places = 0;
-    for service in own {
-        served.tell(service, &service.problems);
-        let key = (service.namespace.as_str(), service.name.as_str());
-        let slices = slices_of.get(&key).map_or(&[][..], Vec::as_slice);
-        serve(clients, service, slices, (&mut served, &mut places));
-    }
-    served.problems.sort();
-    served.problems.dedup();
-    served
 }
 
 /// Finds how much room each namespace needs: places, and ports of Services.
 fn needs<'a>(
-    services: &[&'a ServiceObject],
-    slices_of: &BTreeMap<(&'a str, &str), Vec<Endpoints<'_>>>,
+    clients: &Clients<'_>,
+    services: &[&'a Arc<ServiceObject>],
+    slices_of: &BTreeMap<(&'a str, &str), Vec<&Arc<ServiceSlice>>>,
 ) -> BTreeMap<&'a str, usize> {
     let mut needs: BTreeMap<&str, usize> = BTreeMap::new();
     for service in services {
         *needs.entry(&service.namespace).or_default() += service.ips.len() * service.ports.len();
     }
     for ((namespace, _), slices) in slices_of {
-        let places = slices.iter().map(|it| it.endpoints.len() * it.ports.len());
+        let places = slices.iter().map(|it| {
+            let endpoints = it.endpoints.iter().filter(|it| !clients.serves(&it.ip));
+            endpoints.count() * it.ports.len()
+        });
         *needs.entry(namespace).or_default() += places.sum::<usize>();
     }
     needs
@@ -146,25 +133,11 @@ struct Endpoints<'a> {
 }
 
 impl<'a> Endpoints<'a> {
-    fn of(clients: &Clients<'_>, slice: &'a ServiceSlice, served: &mut Served) -> Self {
-        let is_service = |it: &&ServiceEndpoint| {
-            clients
-                .prefixes
-                .iter()
-                .any(|prefix| prefix.contains(&it.ip))
-        };
-        let (wrong, endpoints): (Vec<_>, Vec<_>) = slice.endpoints.iter().partition(is_service);
-        if let Some(first) = wrong.first() {
-            let problem = format!(
-                "{} endpoints, the first {}, have addresses of Services; write those of pods",
-                wrong.len(),
-                first.ip
-            );
-            served.tell(slice, &[problem]);
-        }
+    fn of(clients: &Clients<'_>, slice: &'a ServiceSlice) -> Self {
+        let endpoints = slice.endpoints.iter();
         Self {
             ports: &slice.ports,
-            endpoints,
+            endpoints: endpoints.filter(|it| !clients.serves(&it.ip)).collect(),
         }
     }
 }
@@ -177,18 +150,33 @@ impl Served {
         self.problems
             .extend(told.map(|problem| format!("{object}: {problem}")));
     }
+
+    /// Tells of endpoints that have addresses of Services.
+    fn tell_of_services(&mut self, clients: &Clients<'_>, slice: &ServiceSlice) {
+        let mut wrong = slice.endpoints.iter().filter(|it| clients.serves(&it.ip));
+        let Some(first) = wrong.next() else {
+            return;
+        };
+        let problem = format!(
+            "{} endpoints, the first {}, have addresses of Services; write those of pods",
+            1 + wrong.count(),
+            first.ip
+        );
+        self.tell(slice, &[problem]);
+    }
 }
 
+/// Adds a Service to those that are served; false when some of it is not.
 fn serve(
     clients: &Clients<'_>,
     service: &ServiceObject,
-    slices: &[Endpoints<'_>],
+    compiled: &Compiled,
     (served, places): (&mut Served, &mut usize),
-) {
-    let mut ports = BTreeMap::new();
-    let mut addresses = Vec::new();
+) -> bool {
+    let mut ports: BTreeMap<At, Arc<Port>> = BTreeMap::new();
+    let mut addresses = BTreeSet::new();
     for ip in &service.ips {
-        if !clients.prefixes.iter().any(|it| it.contains(ip)) {
+        let Some(own) = compiled.ports.get(ip) else {
             if clients.of == OF_CLUSTER {
                 // The cluster's proxy serves it.
                 continue;
@@ -199,22 +187,14 @@ fn serve(
             );
             served.tell(service, &[problem]);
             continue;
-        }
+        };
         if served.addresses.contains(ip) {
             let problem = format!("another Service of the network has {ip}; remove one of the two");
             served.tell(service, &[problem]);
             continue;
         }
-        addresses.push(*ip);
-        for port in &service.ports {
-            let at = At {
-                ip: *ip,
-                protocol: port.protocol,
-                port: port.port,
-            };
-            let found = || port_of(clients, service, port, *ip, slices);
-            ports.entry(at).or_insert_with(found);
-        }
+        addresses.insert(*ip);
+        ports.extend(own.iter().map(|(at, port)| (*at, Arc::clone(port))));
     }
     let own: usize = ports.values().map(|it| it.backends.len()).sum();
     let too_many = if own > SERVICE_PLACES {
@@ -230,11 +210,13 @@ fn serve(
     };
     if let Some(problem) = too_many {
         served.tell(service, &[problem]);
-        return;
+        return false;
     }
     *places += own;
+    let is_whole = addresses.len() == compiled.ports.len();
     served.addresses.extend(addresses);
     served.ports.extend(ports);
+    is_whole
 }
 
 fn port_of(

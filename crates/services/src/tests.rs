@@ -376,3 +376,130 @@ fn hints_choose_endpoints_for_the_node_or_the_zone_if_each_that_is_ready_has_som
     let found = served(&[local], &[slice(vec![hinted("10.0.0.1", "z1", ""), here])]);
     assert_eq!(backends(&found, "10.96.0.1"), ["10.0.0.2 8080"]);
 }
+
+/// Objects of which each step changes one, by a number that stands for a choice.
+#[derive(Clone, Default)]
+struct Objects {
+    services: BTreeMap<u8, ServiceObject>,
+    slices: BTreeMap<u8, ServiceSlice>,
+}
+
+impl Objects {
+    fn change(&mut self, of: &str, (kind, which, value): (u8, u8, u8)) {
+        let which = which % 6;
+        // Names in two namespaces, and addresses that two Services may both have.
+        let namespace = ["shop", "bank"][usize::from(which % 2)];
+        let address = format!("10.96.0.{}", 1 + (which + value % 2) % 6);
+        match kind % 5 {
+            0 => {
+                self.services.remove(&which);
+            }
+            1 => {
+                self.slices.remove(&which);
+            }
+            2 => {
+                let ips = [&*address, "fd96::1", "192.0.2.1"];
+                let new = ServiceObject {
+                    namespace: namespace.to_owned(),
+                    name: format!("web-{which}"),
+                    network: of.to_owned(),
+                    local: value % 4 == 0,
+                    affinity_s: u32::from(value % 3),
+                    ..service(&ips[..usize::from(value % 4)])
+                };
+                self.services.insert(which, new);
+            }
+            _ => {
+                let own = format!("10.0.0.{value}");
+                let wrong = "10.96.0.9".to_owned();
+                let node = ["here", "there"][usize::from(value % 2)];
+                let new = ServiceSlice {
+                    namespace: namespace.to_owned(),
+                    name: format!("slice-{which}"),
+                    network: of.to_owned(),
+                    service: format!("web-{}", (which + value % 3) % 6),
+                    ..slice(vec![
+                        endpoint(&own, node),
+                        ending(if value % 5 == 0 { &wrong } else { &own }, node),
+                    ])
+                };
+                self.slices.insert(which, new);
+            }
+        }
+    }
+}
+
+proptest::proptest! {
+    /// Nothing but the time shows that something was compiled before.
+    #[test]
+    fn a_compiler_makes_of_changed_objects_what_a_new_one_makes(
+        steps in proptest::collection::vec((0..5_u8, 0..6_u8, proptest::num::u8::ANY, 0..10_u8), 1..40),
+        is_of_cluster in proptest::bool::ANY,
+    ) {
+        let of = if is_of_cluster { OF_CLUSTER } else { CLIENTS };
+        let prefixes = prefixes();
+        let mut compiler = Compiler::default();
+        let mut objects = Objects::default();
+        // Objects that do not change are shared, as those of the cluster are.
+        let (mut services, mut slices) = (BTreeMap::new(), BTreeMap::new());
+        for (kind, which, value, moves) in steps {
+            objects.change(of, (kind, which, value));
+            // A list that is read again has equal objects at other places.
+            let again = moves == 1;
+            services.retain(|at, it: &mut Arc<ServiceObject>| !again && objects.services.get(at) == Some(&**it));
+            slices.retain(|at, it: &mut Arc<ServiceSlice>| !again && objects.slices.get(at) == Some(&**it));
+            for (at, it) in &objects.services {
+                services.entry(*at).or_insert_with(|| Arc::new(it.clone()));
+            }
+            for (at, it) in &objects.slices {
+                slices.entry(*at).or_insert_with(|| Arc::new(it.clone()));
+            }
+            let clients = Clients {
+                network: CLIENTS,
+                of,
+                prefixes: &prefixes,
+                node: if moves == 0 { "there" } else { "here" },
+                zone: None,
+            };
+            let services: Vec<_> = services.values().cloned().collect();
+            let slices: Vec<_> = slices.values().cloned().collect();
+            let kept = compiler.compile(&clients, &services, &slices);
+            // What is not in force is not kept.
+            let room: usize = compiler.ports().map(|it| it.backends.len()).sum();
+            let served: usize = kept.ports.values().map(|it| it.backends.len()).sum();
+            proptest::prop_assert!(room <= served, "{} and {}", room, served);
+            proptest::prop_assert_eq!(kept, compile(&clients, &services, &slices));
+        }
+    }
+}
+
+#[test]
+fn ports_of_services_that_stay_as_they_are_are_shared_with_those_before() {
+    let prefixes = prefixes();
+    let clients = Clients {
+        network: CLIENTS,
+        of: CLIENTS,
+        prefixes: &prefixes,
+        node: "here",
+        zone: None,
+    };
+    let other = ServiceObject {
+        name: "other".to_owned(),
+        ..service(&["10.96.0.2"])
+    };
+    let services = [Arc::new(service(&["10.96.0.1"])), Arc::new(other)];
+    let slices = |address| [Arc::new(slice(vec![endpoint(address, "here")]))];
+    let mut compiler = Compiler::default();
+    let first = compiler.compile(&clients, &services, &slices("10.0.0.1"));
+    let next = compiler.compile(&clients, &services, &slices("10.0.0.2"));
+    let shared = |ip: &str| {
+        let at = At {
+            ip: self::ip(ip),
+            protocol: ServiceProtocol::Tcp,
+            port: 80,
+        };
+        Arc::ptr_eq(&first.ports[&at], &next.ports[&at])
+    };
+    assert!(!shared("10.96.0.1"), "it has another endpoint");
+    assert!(shared("10.96.0.2"));
+}

@@ -9,14 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent_common::addr::Ip16;
 use api::{OF_CLUSTER, Prefix};
 use book::Book;
 use book::record::NetworkFacts;
 use datapath::DatapathError;
-use services::{Clients, Served};
+use services::{At, Clients, Compiler, Port, Served};
 use tables::Reconciler;
-use tables::services::{NetworkServices, Wanted};
+use tables::services::{NetworkServices, PortKey, Wanted};
 use telemetry::{Sparing, chain};
 use world::services::{OfNetwork, ServiceCurrent, ServiceWorld};
 use world::{Current, World};
@@ -63,6 +62,8 @@ struct State {
     networks: BTreeMap<u32, InForce>,
     /// Prefixes of Services, as they were known last, by name of the network.
     prefixes: BTreeMap<String, Vec<Prefix>>,
+    /// Compilers of the networks, by number.
+    compilers: BTreeMap<u32, Compiler>,
     /// Problems that the log has, by name of the network.
     told: BTreeMap<String, BTreeSet<String>>,
 }
@@ -77,6 +78,8 @@ pub struct InForce {
     objects: Arc<OfNetwork>,
     prefixes: Vec<Prefix>,
     zone: Option<String>,
+    /// The same in the words of the tables.
+    formed: Arc<NetworkServices>,
 }
 
 impl Serving {
@@ -155,6 +158,7 @@ impl Serving {
             }
         }
         state.networks.retain(|id, _| networks.contains_key(id));
+        state.compilers.retain(|id, _| networks.contains_key(id));
         let names: BTreeSet<&String> = networks.values().map(|it| &it.name).collect();
         state.prefixes.retain(|name, _| names.contains(name));
         state.told.retain(|name, _| names.contains(name));
@@ -255,15 +259,21 @@ impl State {
             node: &inputs.node,
             zone: services.zone.as_deref(),
         };
-        let served = services::compile(&clients, &objects.services, &objects.slices);
+        let compiler = self.compilers.entry(facts.id).or_default();
+        let served = compiler.compile(&clients, &objects.services, &objects.slices);
         self.tell(&facts.name, &served.problems);
         // What is in force is known again only when all of it went well.
         let before = self.networks.remove(&facts.id);
-        let is_new = before.is_none_or(|it| it.network != facts.name || *it.served != served);
-        if is_new {
-            inputs.tables.serve(facts.id, &form(&served))?;
-        }
+        let formed = match before.filter(|it| it.network == facts.name) {
+            Some(before) if *before.served == served => before.formed,
+            before => {
+                let formed = Arc::new(form(&served, before.as_ref()));
+                inputs.tables.serve(facts.id, &formed)?;
+                formed
+            }
+        };
         let in_force = InForce {
+            formed,
             network: facts.name.clone(),
             served: Arc::new(served),
             objects,
@@ -306,19 +316,34 @@ impl State {
 }
 
 /// Services in the words of the tables.
-fn form(served: &Served) -> NetworkServices {
-    let addresses: BTreeSet<Ip16> = served.addresses.iter().map(|ip| (*ip).into()).collect();
+///
+/// Ports that are the same as before are shared with these.
+fn form(served: &Served, before: Option<&InForce>) -> NetworkServices {
+    let same = |at: &At, port: &Arc<Port>| {
+        let before = before?;
+        let known = before.served.ports.get(at)?;
+        let formed = before.formed.ports.get(&key(at))?;
+        Arc::ptr_eq(known, port).then(|| Arc::clone(formed))
+    };
     let ports = served.ports.iter().map(|(at, port)| {
-        let backends = port.backends.iter();
-        let wanted = Wanted {
-            backends: backends.map(|(ip, port)| ((*ip).into(), *port)).collect(),
-            elsewhere: port.elsewhere,
-            affinity_s: port.affinity_s,
-        };
-        ((at.ip.into(), at.port, at.protocol.number()), wanted)
+        let formed = same(at, port).unwrap_or_else(|| Arc::new(wanted(port)));
+        (key(at), formed)
     });
     NetworkServices {
-        addresses,
+        addresses: served.addresses.iter().map(|ip| (*ip).into()).collect(),
         ports: ports.collect(),
+    }
+}
+
+fn key(at: &At) -> PortKey {
+    (at.ip.into(), at.port, at.protocol.number())
+}
+
+fn wanted(port: &Port) -> Wanted {
+    let backends = port.backends.iter();
+    Wanted {
+        backends: backends.map(|(ip, port)| ((*ip).into(), *port)).collect(),
+        elsewhere: port.elsewhere,
+        affinity_s: port.affinity_s,
     }
 }

@@ -26,21 +26,24 @@ const NO_SET: u32 = 0;
 /// A port of a Service, as clients of this node get it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// Addresses and ports of its backends.
-    pub backends: Vec<(Ip16, u16)>,
+    /// Addresses and ports of its backends, in order, each once.
+    pub backends: Arc<[(Ip16, u16)]>,
     /// There are endpoints that clients of this node may not use.
     pub elsewhere: bool,
     /// Seconds for which a client keeps its backend; 0 for no affinity.
     pub affinity_s: u32,
 }
 
+/// A port of a Service of some network: address, number and protocol.
+pub type PortKey = (Ip16, u16, u8);
+
 /// Services of a network: their addresses, and their ports.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct NetworkServices {
     /// Addresses, those without a port, too.
     pub addresses: BTreeSet<Ip16>,
-    /// Ports, by address, number and protocol.
-    pub ports: BTreeMap<(Ip16, u16, u8), Wanted>,
+    /// Their ports.
+    pub ports: BTreeMap<PortKey, Arc<Wanted>>,
 }
 
 /// The maps of Services, and what is in them.
@@ -250,7 +253,11 @@ impl Inner {
 
     fn put(&mut self, key: ServiceKey, wanted: &Wanted) -> Result<(), DatapathError> {
         let before = self.known.get(&key);
-        let same = before.filter(|it| *it.backends == *wanted.backends);
+        let same = before.filter(|it| {
+            let (own, new) = (&it.backends, &wanted.backends);
+            // Most are as they were, and shared.
+            Arc::ptr_eq(own, new) || own == new
+        });
         let wanted_service = |set| Service {
             set,
             count: u32::try_from(wanted.backends.len()).unwrap_or(u32::MAX),
@@ -265,9 +272,10 @@ impl Inner {
             let service = wanted_service(same.service.set);
             if service != same.service {
                 self.maps.services.insert(key, service)?;
-                if let Some(known) = self.known.get_mut(&key) {
-                    known.service = service;
-                }
+            }
+            if let Some(known) = self.known.get_mut(&key) {
+                known.service = service;
+                known.backends = Arc::clone(&wanted.backends);
             }
             return Ok(());
         }
@@ -294,7 +302,7 @@ impl Inner {
         }
         let known = Known {
             service,
-            backends: wanted.backends.clone().into(),
+            backends: Arc::clone(&wanted.backends),
         };
         if let Some(before) = self.known.insert(key, known) {
             self.retire(&before.service);
