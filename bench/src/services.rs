@@ -386,13 +386,7 @@ fn change(bench: &Bench<'_>, case: &mut Case, node: &Node, pairs: &[Pair]) -> Re
     // The first pod is a client, and its own endpoint in turn.
     let [a, b] = &pair.sides;
     let to = pair.service.context("a Service")?;
-    let socket = |side: &Side| -> Result<UdpSocket> {
-        let at = SocketAddr::new(side.ip, SERVICE_PORT);
-        let socket = side.netns.run_in(|| UdpSocket::bind(at))??;
-        socket.set_nonblocking(true)?;
-        Ok(socket)
-    };
-    let servers = [socket(a)?, socket(b)?];
+    let servers = [server(a)?, server(b)?];
     let mut all = Vec::new();
     for round in 0..rounds {
         let mut times = Vec::new();
@@ -419,6 +413,14 @@ fn change(bench: &Bench<'_>, case: &mut Case, node: &Node, pairs: &[Pair]) -> Re
     case.measure("", "Slice to packet, p99 of all", "ms", Better::Less)
         .put(who, 0, percentile(&all, P99));
     Ok(())
+}
+
+/// A server that does not wait for datagrams.
+fn server(side: &Side) -> Result<UdpSocket> {
+    let at = SocketAddr::new(side.ip, SERVICE_PORT);
+    let socket = side.netns.run_in(|| UdpSocket::bind(at))??;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 /// Time from `begun` until datagrams arrive at one server and not at the other.

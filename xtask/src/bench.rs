@@ -56,8 +56,15 @@ pub(crate) fn run(options: &Options) -> Done {
         &harness(Kind::Figures)?,
         &build::named_or_built()?,
         &options.rest,
-        peers::install,
+        |harness| peers::install(harness, measures_api(&options.rest)),
     )
+}
+
+/// Reports whether a case needs an API server, which takes long to build.
+fn measures_api(arguments: &[OsString]) -> bool {
+    let words: Vec<_> = arguments.iter().filter_map(|it| it.to_str()).collect();
+    let names_cases = words.iter().any(|it| it.starts_with("--case"));
+    !names_cases || words.iter().any(|it| it.contains("services-api"))
 }
 
 /// Runs the short run, for function: every case once, without built peers.

@@ -10,13 +10,12 @@ use super::tables::GuardTables;
 use super::tuple::{Tuple, has_ports, is_icmp};
 use crate::addr::Ip16;
 use crate::packet::{
-    Frame, ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPV4_HLEN, IPV6_HLEN, PORTS_LEN,
+    Frame, ICMP_HLEN, IPPROTO_FRAGMENT, IPPROTO_ICMP, IPPROTO_ICMPV6, IPV4_HLEN, IPV6_HLEN,
+    PORTS_LEN,
 };
 use crate::policy::{Family, Packet};
 
-/// Number of the fragment header of IPv6, RFC 8200 section 4.5.
-const FRAGMENT: u8 = 44;
-/// Its length, bytes.
+/// Length of the fragment header of IPv6, bytes.
 const FRAGMENT_HLEN: usize = 8;
 
 /// True for a message of this type that is about another packet.
@@ -161,7 +160,7 @@ fn quote_v6<F: Frame + ?Sized>(frame: &F, at: usize, tuple: &mut Tuple) -> Optio
     tuple.destination = Ip16(frame.load::<16>(at + 24)?);
     // Of extension headers, only that of a first fragment is looked behind: the size of fragments is what errors are about.
     let (mut start, mut protocol) = (at + IPV6_HLEN, protocol);
-    if protocol == FRAGMENT {
+    if protocol == IPPROTO_FRAGMENT {
         let [next, _, o0, o1, ..] = frame.load::<FRAGMENT_HLEN>(start)?;
         if u16::from_be_bytes([o0, o1]) & !7 != 0 {
             return None;
@@ -205,7 +204,7 @@ mod tests {
     /// An ICMPv6 message that quotes a fragment, and where the ports of that are.
     fn about_fragment(offset: u16) -> (Vec<u8>, usize) {
         let mut frame = vec![0; L3 + IPV6_HLEN + ICMP_HLEN];
-        frame.extend([0x60, 0, 0, 0, 0, 0, FRAGMENT, 64]);
+        frame.extend([0x60, 0, 0, 0, 0, 0, IPPROTO_FRAGMENT, 64]);
         frame.extend([[1; 16], [2; 16]].concat());
         let [high, low] = (offset << 3 | 1).to_be_bytes();
         frame.extend([IPPROTO_UDP, 0, high, low, 0, 0, 0, 7]);

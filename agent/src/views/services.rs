@@ -23,13 +23,15 @@ struct Rows {
 
 impl Rows {
     fn push(&mut self, row: Value) {
-        let bytes = row.to_string().len() + 1;
-        if self.bytes + bytes > BYTES {
-            self.left += 1;
-            return;
+        // Behind the first one without room there is none, however short.
+        if self.left == 0 {
+            self.bytes += row.to_string().len() + 1;
         }
-        self.bytes += bytes;
-        self.rows.push(row);
+        if self.left > 0 || self.bytes > BYTES {
+            self.left += 1;
+        } else {
+            self.rows.push(row);
+        }
     }
 
     /// The rows, with one that says how many others there are.

@@ -1,9 +1,8 @@
 //! Measure Services that an API server tells an agent of.
 
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::net::IpAddr;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ use testbed::apiserver::{self, ApiServer, Door};
 use testbed::{Network, Node, Pod, Setup};
 use tokio::runtime::Runtime;
 
-use super::{ENDPOINTS, PATIENCE, arrives, service, size};
+use super::{ENDPOINTS, PATIENCE, arrives, server, service, size};
 use crate::case::{Bench, Known, ROUNDS, Run, agent_of, millis, names};
 use crate::report::{Better, Case};
 use crate::sandbox::Side;
@@ -68,55 +67,46 @@ struct Scene {
     before: [f64; 2],
     // They are gone after the node.
     _door: Door,
-    _server: ApiServer,
+    server: ApiServer,
 }
 
 /// The API, as an administrator has it.
 struct Objects {
     runtime: Runtime,
     client: Client,
-    kubectl: PathBuf,
-    kubeconfig: PathBuf,
 }
 
 impl Objects {
-    fn of(server: &ApiServer, programs: &Path) -> Result<Self> {
+    fn of(server: &ApiServer) -> Result<Self> {
         let runtime = Runtime::new()?;
-        let kubeconfig = server.kubeconfig();
-        let file = Kubeconfig::read_from(&kubeconfig)?;
+        let file = Kubeconfig::read_from(server.kubeconfig())?;
         let config = runtime.block_on(Config::from_custom_kubeconfig(
             file,
             &KubeConfigOptions::default(),
         ))?;
         let client = runtime.block_on(async { Client::try_from(config) })?;
-        Ok(Self {
-            runtime,
-            client,
-            kubectl: programs.join("kubectl"),
-            kubeconfig,
-        })
+        Ok(Self { runtime, client })
     }
 
     fn run<T>(&self, steps: impl Future<Output = kube::Result<T>>) -> Result<T> {
         Ok(self.runtime.block_on(steps)?)
     }
+}
 
-    fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new(&self.kubectl);
-        command.arg("--kubeconfig").arg(&self.kubeconfig);
-        let output = command.args(arguments).output()?;
-        if !output.status.success() {
-            let words = String::from_utf8_lossy(&output.stderr);
-            bail!("kubectl {arguments:?}: {words}");
-        }
-        Ok(String::from_utf8(output.stdout)?)
+/// Runs kubectl as the administrator; returns what it prints.
+fn kubectl(server: &ApiServer, arguments: &[&str]) -> Result<String> {
+    let output = server.kubectl(arguments);
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        bail!("kubectl {arguments:?}: {words}");
     }
+    Ok(String::from_utf8(output.stdout)?)
+}
 
-    /// Reads the number of watches of Services and slices, and bytes of events.
-    fn watched(&self) -> Result<[f64; 2]> {
-        let text = self.kubectl(&["get", "--raw", "/metrics"])?;
-        Ok(WATCHED.map(|name| sum(&text, name)))
-    }
+/// Reads the number of watches of Services and slices, and bytes of events.
+fn watched(server: &ApiServer) -> Result<[f64; 2]> {
+    let text = kubectl(server, &["get", "--raw", "/metrics"])?;
+    Ok(WATCHED.map(|name| sum(&text, name)))
 }
 
 /// Sums a metric of the server over Services and EndpointSlices.
@@ -166,12 +156,8 @@ fn slice_object(number: usize, endpoints: &[String]) -> Result<EndpointSlice> {
 impl Scene {
     fn set(programs: &Path) -> Result<Self> {
         let server = ApiServer::start(programs, &[]);
-        let objects = Objects::of(&server, programs)?;
-        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
-        let crds = deploy.to_str().context("a path that is text")?;
-        objects.kubectl(&["apply", "--server-side", "--filename", crds])?;
-        let established = "--for=condition=Established";
-        objects.kubectl(&["wait", established, "--timeout=60s", "--filename", crds])?;
+        let objects = Objects::of(&server)?;
+        server.install_definitions();
         let (client, params) = (objects.client.clone(), PostParams::default());
         let namespace: Namespace = object(json!({"metadata": {"name": NETWORK}}))?;
         let this: ApiNode = object(json!({"metadata": {"name": NETWORK}}))?;
@@ -179,7 +165,7 @@ impl Scene {
             Api::all(client.clone()).create(&params, &namespace).await?;
             Api::all(client.clone()).create(&params, &this).await
         })?;
-        let before = objects.watched()?;
+        let before = watched(&server)?;
         let setup = Setup::empty()
             .cluster(NETWORK, &server.kubeconfig())
             .args(&["--default-network=none"])
@@ -191,24 +177,20 @@ impl Scene {
         let file = node.path("network.yaml");
         std::fs::write(&file, network.yaml())?;
         let file = file.to_str().context("a path that is text")?;
-        objects.kubectl(&["apply", "--server-side", "--filename", file])?;
+        kubectl(&server, &["apply", "--server-side", "--filename", file])?;
         // No controller runs here; it would give the number.
         let number = json!({"status": {"networkID": 0x00a9_0101}}).to_string();
-        objects.kubectl(&[
-            "patch",
-            "podnetwork",
-            NETWORK,
-            "--subresource=status",
-            "--type=merge",
-            "--patch",
-            &number,
-        ])?;
+        let merge = ["--subresource=status", "--type=merge", "--patch", &number];
+        kubectl(
+            &server,
+            &[&["patch", "podnetwork", NETWORK][..], &merge].concat(),
+        )?;
         Ok(Self {
             node,
             objects,
             before,
             _door: door,
-            _server: server,
+            server,
         })
     }
 }
@@ -226,11 +208,7 @@ fn attach(objects: &Objects, node: &Node, name: &str, sandbox: &Pod<'_>) -> Resu
     let pods: Api<ApiPod> = Api::namespaced(objects.client.clone(), NETWORK);
     let made = objects.run(pods.create(&PostParams::default(), &pod))?;
     let uid = made.metadata.uid.context("a UID")?;
-    let args = format!(
-        "IgnoreUnknown=1;K8S_POD_NAMESPACE={NETWORK};K8S_POD_NAME={name};\
-         K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={uid}",
-        sandbox.container()
-    );
+    let args = sandbox.kubernetes_args(NETWORK, name, &uid);
     let conf = json!({
         "cniVersion": "1.1.0",
         "name": "podnet",
@@ -288,7 +266,7 @@ fn run(bench: &Bench<'_>, case: &mut Case) -> Result<()> {
     serve(bench, case, (&scene, &sides), count)?;
     memory(case, "all Services")?;
     change(bench, case, (&scene, &sides), count / 2)?;
-    let [watches, bytes] = scene.objects.watched()?;
+    let [watches, bytes] = watched(&scene.server)?;
     case.measure("", "Watches of the agent", "watches", Better::Less)
         .put(AGENT, 0, watches - scene.before[0]);
     case.measure("", "Events to all watchers", "MB", Better::Less)
@@ -336,18 +314,11 @@ fn serve(
         .put(AGENT, 0, millis(begun.elapsed()));
     let written = Instant::now();
     let to = IpAddr::from(service(FIRST + count - 1));
-    let servers = [socket(b)?, socket(a)?];
+    let servers = [server(b)?, server(a)?];
     let arrived = arrives(a, (to, &servers[0], &servers[1]), written)?;
     case.measure("", "In force after the last answer", "ms", Better::Less)
         .put(AGENT, 0, millis(arrived));
     Ok(())
-}
-
-fn socket(side: &Side) -> Result<UdpSocket> {
-    let at = SocketAddr::new(side.ip, SERVICE_PORT);
-    let socket = side.netns.run_in(|| UdpSocket::bind(at))??;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
 }
 
 /// Changes the pod that a slice names, and waits until datagrams go there.
@@ -364,7 +335,7 @@ fn change(
     let name = format!("s{number}");
     let to = IpAddr::from(service(FIRST + number));
     // The first pod is a client, and its own endpoint in turn.
-    let servers = [socket(a)?, socket(b)?];
+    let servers = [server(a)?, server(b)?];
     let mut all = Vec::new();
     for round in 0..rounds {
         let (mut times, mut answers) = (Vec::new(), Vec::new());

@@ -5,9 +5,9 @@
 //! for the client's node or zone.
 //!
 //! ```
-//! use services::{Clients, compile};
+//! use services::{Clients, Compiler};
 //! let clients = Clients { network: "blue", of: "blue", prefixes: &[], node: "a", zone: None };
-//! assert!(compile(&clients, &[], &[]).addresses.is_empty());
+//! assert!(Compiler::default().compile(&clients, &[], &[]).addresses.is_empty());
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,18 +86,6 @@ pub const SERVICE_PLACES: usize = 16_384;
 pub const NETWORK_PORTS: usize = 32_768;
 /// The most problems that are told of a network.
 pub const PROBLEMS: usize = 100;
-
-/// Makes of Services and slices what these clients get.
-///
-/// As [`Compiler::compile`], with nothing compiled before.
-#[must_use]
-pub fn compile(
-    clients: &Clients<'_>,
-    services: &[Arc<ServiceObject>],
-    slices: &[Arc<ServiceSlice>],
-) -> Served {
-    Compiler::default().compile(clients, services, slices)
-}
 
 impl Clients<'_> {
     /// Reports whether an address is one that Services have.

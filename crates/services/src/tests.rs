@@ -82,7 +82,7 @@ fn served_of(of: &str, services: &[ServiceObject], slices: &[ServiceSlice]) -> S
     };
     let services: Vec<_> = services.iter().cloned().map(Arc::new).collect();
     let slices: Vec<_> = slices.iter().cloned().map(Arc::new).collect();
-    compile(&clients, &services, &slices)
+    Compiler::default().compile(&clients, &services, &slices)
 }
 
 /// Addresses of the endpoints at the Service's TCP port 80.
@@ -468,7 +468,7 @@ proptest::proptest! {
             let room: usize = compiler.ports().map(|it| it.backends.len()).sum();
             let served: usize = kept.ports.values().map(|it| it.backends.len()).sum();
             proptest::prop_assert!(room <= served, "{} and {}", room, served);
-            proptest::prop_assert_eq!(kept, compile(&clients, &services, &slices));
+            proptest::prop_assert_eq!(kept, Compiler::default().compile(&clients, &services, &slices));
         }
     }
 }

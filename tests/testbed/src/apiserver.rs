@@ -16,7 +16,7 @@ use std::env;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -154,6 +154,50 @@ impl ApiServer {
     /// Kubeconfig of an administrator.
     pub fn kubeconfig(&self) -> PathBuf {
         self.pki.kubeconfig("admin")
+    }
+
+    /// Runs kubectl as the administrator.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn kubectl(&self, arguments: &[&str]) -> Output {
+        let programs = programs().expect("there is a server, so there are its programs");
+        Command::new(programs.join("kubectl"))
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
+            .args(arguments)
+            // Where it keeps what it learned of the server.
+            .env("KUBECACHEDIR", self.kubeconfig().with_extension("cache"))
+            .output()
+            .expect("kubectl starts")
+    }
+
+    /// Installs the definitions of `deploy/crds`.
+    ///
+    /// # Panics
+    /// If the server does not take one, or warns of it.
+    pub fn install_definitions(&self) {
+        let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
+        let files = files.to_str().expect("a path that is text");
+        for arguments in [
+            &["apply", "--server-side", "--filename", files][..],
+            &[
+                "wait",
+                "--for=condition=Established",
+                "--timeout=60s",
+                "--filename",
+                files,
+            ],
+        ] {
+            let output = self.kubectl(arguments);
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                output.status.success(),
+                "kubectl {arguments:?}: {complaint}"
+            );
+            // The server warns of what it takes and does not understand, a format for example.
+            assert!(!complaint.contains("Warning"), "{complaint}");
+        }
     }
 
     /// Its certificates, for users other than the administrator.

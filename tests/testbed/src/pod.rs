@@ -46,6 +46,15 @@ impl<'a> Pod<'a> {
         &self.container
     }
 
+    /// Writes `CNI_ARGS` as a runtime of Kubernetes does (RT-CD-04).
+    pub fn kubernetes_args(&self, namespace: &str, name: &str, uid: &str) -> String {
+        format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};\
+             K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={uid}",
+            self.container
+        )
+    }
+
     /// The namespace.
     pub fn netns(&self) -> &Netns {
         self.named().netns()

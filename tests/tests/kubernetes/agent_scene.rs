@@ -270,12 +270,7 @@ impl AgentScene {
     }
 
     fn call(&self, sandbox: &Pod<'_>, command: &str, pod: &str, uid: &str) -> Outcome {
-        let args = format!(
-            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={pod};\
-             K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={uid}",
-            self.name,
-            sandbox.container()
-        );
+        let args = sandbox.kubernetes_args(&self.name, pod, uid);
         let call = sandbox.call(command, "eth0").env("CNI_ARGS", &args);
         call.conf(&self.conf()).run()
     }

@@ -35,7 +35,7 @@ use testbed::apiserver::{self, ApiServer, Guarded};
 use testbed::node::Binaries;
 use testbed::wait;
 
-use super::objects::{install, kubectl};
+use super::objects::kubectl;
 use super::scene::Scene;
 
 /// Account of the deployed controller.
@@ -121,7 +121,7 @@ impl Controller {
 /// No controller runs.
 fn empty_cluster(programs: &Path) -> ApiServer {
     let server = ApiServer::start(programs, &[]);
-    install(&server);
+    server.install_definitions();
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/base");
     for file in [
         "namespace.yaml",

@@ -81,12 +81,7 @@ impl Nodes {
         pod: &str,
         uid: &str,
     ) -> Outcome {
-        let args = format!(
-            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={pod};\
-             K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={uid}",
-            self.one.name,
-            sandbox.container()
-        );
+        let args = sandbox.kubernetes_args(&self.one.name, pod, uid);
         let call = sandbox.call(command, "eth0").env("CNI_ARGS", &args);
         call.conf(&node.conf()).run()
     }

@@ -1,14 +1,13 @@
 //! podnet's definitions in the shared API server, and objects of their kinds.
 
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::OnceLock;
 
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, Resource};
 use kube::{Client, Error};
 use serde_json::{Value, json};
-use testbed::apiserver::{self, ApiServer};
+use testbed::apiserver::ApiServer;
 
 use super::scene::Scene;
 
@@ -16,46 +15,13 @@ use super::scene::Scene;
 pub(crate) fn set(test: &str) -> Option<Scene> {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     let scene = Scene::set(test)?;
-    INSTALLED.get_or_init(|| install(scene.server));
+    INSTALLED.get_or_init(|| scene.server.install_definitions());
     Some(scene)
 }
 
-/// Installs the definitions of `deploy/crds`.
-pub(crate) fn install(server: &ApiServer) {
-    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
-    let files = files.to_str().expect("a path that is text");
-    for arguments in [
-        &["apply", "--server-side", "--filename", files][..],
-        &[
-            "wait",
-            "--for=condition=Established",
-            "--timeout=60s",
-            "--filename",
-            files,
-        ],
-    ] {
-        let output = kubectl(server, arguments);
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success(),
-            "kubectl {arguments:?}: {complaint}"
-        );
-        // The server warns of what it takes and does not understand, a format for example.
-        assert!(!complaint.contains("Warning"), "{complaint}");
-    }
-}
-
-/// Runs kubectl as the administrator.
+/// Runs kubectl as the administrator, as [`ApiServer::kubectl`].
 pub(crate) fn kubectl(server: &ApiServer, arguments: &[&str]) -> Output {
-    let programs = apiserver::programs().expect("there is a server, so there are its programs");
-    Command::new(programs.join("kubectl"))
-        .arg("--kubeconfig")
-        .arg(server.kubeconfig())
-        .args(arguments)
-        // Where it keeps what it learned of the server.
-        .env("KUBECACHEDIR", server.kubeconfig().with_extension("cache"))
-        .output()
-        .expect("kubectl starts")
+    server.kubectl(arguments)
 }
 
 /// Objects of a kind, untyped, so that a test can write what no type would let it.

@@ -168,7 +168,7 @@ fn pods_are_bound_where_their_networks_have_addresses_and_rates_and_wait_elsewhe
         return skip::skip(test, "needs kube-scheduler next to kube-apiserver");
     }
     let server: &ApiServer = Box::leak(Box::new(ApiServer::start(&programs, &[])));
-    objects::install(server);
+    server.install_definitions();
     agent_scene::grant(server);
     let rate = ["--uplink-bandwidth=uplink=1000"];
     let one = AgentScene::prepare_on(Scene::on(server), "sched-one", &rate);

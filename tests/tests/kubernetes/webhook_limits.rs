@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 use testbed::apiserver::{self, ApiServer};
 use testbed::wait::PATIENCE;
 
-use super::objects::install;
 use super::scene::Scene;
 use super::webhook_scene::{Webhook, listing, npwg, set};
 
@@ -196,7 +195,7 @@ fn only_the_api_server_is_served_where_its_authority_is_known() {
         fs::write(&file, admission.to_string()).expect("a file");
         let flag = format!("--admission-control-config-file={}", file.display());
         let server = ApiServer::start(&programs, &[&flag]);
-        install(&server);
+        server.install_definitions();
         (server, callers)
     });
     let scene = Scene::on(server);

@@ -9,8 +9,8 @@ use testbed::wait::{self, PATIENCE};
 use testbed::{Network, Node, Port, Setup, beyond, limit, nat};
 
 use super::scene::{
-    Echo, PORT, PREFIXES, TARGET, addresses, app, ask, client, connect, denied, own, refused,
-    service, slices, talk, wait_served,
+    Echo, PORT, PREFIXES, TARGET, addresses, app, ask, client, connect, denied, of_cluster, own,
+    refused, service, slices, talk, wait_served,
 };
 
 const NETWORK: &str = "white";
@@ -23,12 +23,6 @@ fn setup() -> Setup {
     Setup::empty().network(&network().services(&PREFIXES))
 }
 
-/// The same objects without the label of a network.
-fn of_cluster(text: &str) -> String {
-    let label = format!("podnet.dev/network: {NETWORK}");
-    text.replace(&format!("{label}, "), "").replace(&label, "")
-}
-
 /// A Service of the cluster at these pods.
 fn serve(node: &Node, name: &str, ips: [IpAddr; 2], pods: &[&Port]) {
     let endpoints: Vec<_> = pods.iter().map(|port| (*port, "")).collect();
@@ -37,7 +31,7 @@ fn serve(node: &Node, name: &str, ips: [IpAddr; 2], pods: &[&Port]) {
         slices(name, NETWORK, node.name(), &endpoints),
     ]
     .concat();
-    node.write_manifest(&format!("{name}.yaml"), &of_cluster(&text));
+    node.write_manifest(&format!("{name}.yaml"), &of_cluster(&text, NETWORK));
 }
 
 /// A policy without an annotation, which is for this network.

@@ -9,8 +9,8 @@ use testbed::wait;
 use testbed::{Network, Node, Port, Setup};
 
 use super::scene::{
-    NETWORKS, PREFIXES, TARGET, addresses, app, client, own, service, setup, slices, socket,
-    wait_served,
+    NETWORKS, PREFIXES, TARGET, addresses, app, client, of_cluster, own, service, setup, slices,
+    socket, wait_served,
 };
 
 const BY_NODE: &str = "white";
@@ -71,10 +71,7 @@ fn sockets_at_both_ends_of_a_service_hear_that_the_other_one_is_gone() {
         ]
         .concat();
         let text = match network {
-            BY_NODE => {
-                let label = format!("podnet.dev/network: {BY_NODE}");
-                text.replace(&format!("{label}, "), "").replace(&label, "")
-            }
+            BY_NODE => of_cluster(&text, BY_NODE),
             _ => text,
         };
         node.write_manifest("db.yaml", &text);

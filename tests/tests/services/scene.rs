@@ -90,6 +90,12 @@ pub(crate) fn slices(
     .concat()
 }
 
+/// The same objects without the label of this network.
+pub(crate) fn of_cluster(text: &str, network: &str) -> String {
+    let label = format!("podnet.dev/network: {network}");
+    text.replace(&format!("{label}, "), "").replace(&label, "")
+}
+
 /// A pod of namespace `default` with the label `app`.
 pub(crate) fn app<'a>(node: &'a Node, app: &str, network: &str) -> (Pod<'a>, Port) {
     let pod = node.pod(app);

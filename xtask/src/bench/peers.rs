@@ -40,12 +40,14 @@ const MULTUS_VERSION: &str = "v4.3.0";
 ///
 /// # Errors
 /// What every case needs is missing.
-pub(super) fn install(harness: &mut Command) -> Result<()> {
+pub(super) fn install(harness: &mut Command, with_api: bool) -> Result<()> {
     install_packages()?;
     tell(harness, "PODNET_OVS", open_vswitch);
     tell(harness, "PODNET_MULTUS", multus);
     tell(harness, "PODNET_DPDK", interop::testpmd);
-    tell(harness, "PODNET_KUBERNETES", kubernetes::for_tests);
+    if with_api {
+        tell(harness, "PODNET_KUBERNETES", kubernetes::for_tests);
+    }
     tell(harness, "PODNET_CROSS_CONNECT", || {
         example("memif", "cross_connect")
     });
