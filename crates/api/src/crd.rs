@@ -18,6 +18,7 @@ use crate::{
     parameters::{AttachmentParameters, PodNetworkParameters},
     podnetwork::PodNetwork,
     reservation::IpReservation,
+    vpc::Vpc,
 };
 
 /// Definitions of podnet's kinds, as installed in a cluster.
@@ -31,6 +32,7 @@ pub fn own_definitions() -> Vec<CustomResourceDefinition> {
         IpBlock::crd(),
         IpReservation::crd(),
         PodNetworkEndpointSlice::crd(),
+        Vpc::crd(),
     ]
     .map(finish)
     .into()

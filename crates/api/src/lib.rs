@@ -59,6 +59,7 @@ pub mod selection;
 mod service;
 pub mod status;
 mod validate;
+mod vpc;
 
 pub use attachment::{PodNetworkAttachment, PodNetworkAttachmentSpec, PodNetworkAttachmentStatus};
 pub use block::{BLOCK_LEN_V4, BLOCK_LEN_V6, BlockReason, IpBlock, IpBlockSpec, IpBlockStatus};
@@ -101,8 +102,8 @@ pub use reservation::{
     ClaimHolder, Holder, IpReservation, IpReservationSpec, IpReservationStatus, PodHolder,
 };
 pub use resolve::{
-    Attachment, NetworkStatus, Outcome, Problem, ResolveError, Resolved, Told, decided_transport,
-    resolve, resolve_with,
+    Attachment, NetworkStatus, Outcome, PeerState, Problem, ResolveError, Resolved, RouteTo, Told,
+    VpcPeer, VpcState, decided_transport, resolve, resolve_with,
 };
 pub use scheduling::{
     ADDRESSES_DOMAIN, BANDWIDTH_DOMAIN, CARRIED, NETWORK_DOMAIN, SchedulingSpec, scheduling_key,
@@ -119,3 +120,4 @@ pub use validate::{
     RATE_MAX, RATE_MIN, RouteRequest, Share, Subnet, VlanRange, Wire, Written, attachment_request,
     is_pod_address, network,
 };
+pub use vpc::{Vpc, VpcPeerSpec, VpcSpec, VpcStatus};

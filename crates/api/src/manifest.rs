@@ -34,6 +34,7 @@ use crate::{
     podnetwork::{PodNetwork, PodNetworkSpec, check_provider},
     policy::PolicyKind,
     validate::FieldErrors,
+    vpc::{Vpc, VpcSpec},
 };
 
 /// Where an object was read.
@@ -98,6 +99,8 @@ pub enum Resource {
     PodNetworkParameters(Manifest<PodNetworkParametersSpec>),
     /// An attachment's parameters.
     AttachmentParameters(Manifest<AttachmentParametersSpec>),
+    /// Networks that are routed to each other.
+    Vpc(Manifest<VpcSpec>),
 }
 
 impl Resource {
@@ -109,6 +112,7 @@ impl Resource {
             Self::PodNetworkAttachment(_) => Kind::PodNetworkAttachment,
             Self::PodNetworkParameters(_) => Kind::PodNetworkParameters,
             Self::AttachmentParameters(_) => Kind::AttachmentParameters,
+            Self::Vpc(_) => Kind::Vpc,
         }
     }
 
@@ -120,6 +124,7 @@ impl Resource {
             Self::PodNetworkAttachment(object) => &object.metadata,
             Self::PodNetworkParameters(object) => &object.metadata,
             Self::AttachmentParameters(object) => &object.metadata,
+            Self::Vpc(object) => &object.metadata,
         }
     }
 }
@@ -145,6 +150,12 @@ impl From<&PodNetworkParameters> for Resource {
 impl From<&AttachmentParameters> for Resource {
     fn from(object: &AttachmentParameters) -> Self {
         Self::AttachmentParameters(Manifest::of(object))
+    }
+}
+
+impl From<&Vpc> for Resource {
+    fn from(object: &Vpc) -> Self {
+        Self::Vpc(Manifest::of(object))
     }
 }
 
@@ -187,7 +198,7 @@ pub enum ManifestProblem {
     /// `kind` is none of ours.
     #[error(
         "\"{found}\" is not a kind of {API_VERSION}; write one of PodNetwork, \
-         PodNetworkAttachment, PodNetworkParameters, AttachmentParameters"
+         PodNetworkAttachment, PodNetworkParameters, AttachmentParameters, Vpc"
     )]
     Kind {
         /// The document's value, empty if it has none.
@@ -328,6 +339,7 @@ fn parse_document(
         Kind::PodNetworkAttachment => Resource::PodNetworkAttachment(manifest(chunk, kind)?),
         Kind::PodNetworkParameters => Resource::PodNetworkParameters(manifest(chunk, kind)?),
         Kind::AttachmentParameters => Resource::AttachmentParameters(manifest(chunk, kind)?),
+        Kind::Vpc => Resource::Vpc(manifest(chunk, kind)?),
     };
     debug_assert_eq!(resource.kind(), kind, "{origin}");
     check_fields(&resource)?;
@@ -377,7 +389,9 @@ fn check_fields(resource: &Resource) -> Result<(), Fault> {
                 .map_err(|error| Fault::new("spec.podNetworkName", error))?;
             check_references(&attachment.spec.parameters_refs)
         }
-        Resource::PodNetworkParameters(_) | Resource::AttachmentParameters(_) => Ok(()),
+        Resource::PodNetworkParameters(_)
+        | Resource::AttachmentParameters(_)
+        | Resource::Vpc(_) => Ok(()),
     }
 }
 

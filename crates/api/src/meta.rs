@@ -47,15 +47,18 @@ pub enum Kind {
     PodNetworkParameters,
     /// Parameters of one attachment: rates, MAC, addresses (namespaced).
     AttachmentParameters,
+    /// Networks that are routed to each other (cluster-scoped).
+    Vpc,
 }
 
 impl Kind {
     /// Every kind, in the order documents usually have them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::PodNetwork,
         Self::PodNetworkAttachment,
         Self::PodNetworkParameters,
         Self::AttachmentParameters,
+        Self::Vpc,
     ];
 
     /// The word in a manifest's `kind`.
@@ -66,6 +69,7 @@ impl Kind {
             Self::PodNetworkAttachment => "PodNetworkAttachment",
             Self::PodNetworkParameters => "PodNetworkParameters",
             Self::AttachmentParameters => "AttachmentParameters",
+            Self::Vpc => "Vpc",
         }
     }
 

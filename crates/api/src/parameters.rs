@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     gateway::GatewaySpec,
     interface::InterfaceSpec,
-    meta::null_as_default,
+    meta::{SUBDOMAIN_PATTERN, null_as_default},
     outside::{Egress, NodeAccess, ROUTES_MAX, RouteSpec},
     scheduling::SchedulingSpec,
     validate::{MTU_MAX, NetworkId, RATE_MAX},
@@ -251,6 +251,12 @@ impl fmt::Display for Routing {
     Rule::new("self.?interface.type.orValue('Veth') == 'Veth' || self.?routing.orValue('Isolated') == 'Isolated'")
         .message("with routing Node the node reaches pods by interfaces; write type Veth, or routing Isolated")
         .field_path(".interface"),
+    Rule::new("!has(self.vpc) || self.mode == 'L3' && self.?routing.orValue('Isolated') == 'Isolated' && self.?transport.type.orValue('Local') in ['Local', 'VXLAN']")
+        .message("networks of a VPC have mode L3, routing Isolated, and transport Local or VXLAN; write these, or remove this field")
+        .field_path(".vpc"),
+    Rule::new("self.?vpc.orValue('') == oldSelf.?vpc.orValue('')")
+        .message("is immutable; make other PodNetworkParameters for another PodNetwork")
+        .field_path(".vpc"),
     Rule::new("self.?ingressBurst.orValue(0) == 0 || self.?ingressRate.orValue(0) > 0")
         .message("has no ingressRate to limit; set it, or remove this field")
         .field_path(".ingressBurst"),
@@ -405,6 +411,12 @@ pub struct PodNetworkParametersSpec {
     #[schemars(range(min = NetworkId::MIN, max = NetworkId::MAX))]
     #[serde(default, rename = "networkID", skip_serializing_if = "Option::is_none")]
     pub network_id: Option<i64>,
+    /// Name of the VPC that the network is a subnet of.
+    ///
+    /// With mode L3, routing Isolated, and transport Local or VXLAN: pods reach those of the other networks of the VPC. Immutable.
+    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN_PATTERN))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vpc: Option<String>,
     /// Default rate into each pod, bit/s; 0 or absent means no limit.
     #[schemars(range(min = 0, max = RATE_MAX))]
     #[schemars(extend("x-kubernetes-validations" = [

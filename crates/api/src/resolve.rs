@@ -11,11 +11,13 @@ mod several;
 mod tests;
 mod transports;
 mod tunnels;
+mod vpcs;
 mod wires;
 
 pub use error::ResolveError;
 pub use several::{Outcome, Told};
 pub use transports::decided_transport;
+pub use vpcs::{PeerState, RouteTo, VpcPeer, VpcState};
 
 use std::{collections::BTreeMap, fmt};
 
@@ -29,6 +31,7 @@ use crate::{
     validate::{AttachmentRequest, Network, NetworkId},
 };
 use index::Index;
+use vpcs::Vpcs;
 
 /// A parameterised attachment: the network, and what is asked of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -85,6 +88,7 @@ pub struct Resolved {
     networks: BTreeMap<String, NetworkEntry>,
     attachments: BTreeMap<(String, String), Result<Attachment, ResolveError>>,
     problems: Vec<Problem>,
+    vpcs: Vpcs,
     /// Network that this node routes for by its own annotation.
     router: Option<String>,
 }
@@ -231,6 +235,7 @@ pub fn resolve_with(
     refuse_shared_ids(&mut networks);
     routing::refuse_second(&mut networks);
     wires::refuse_second_owners(&mut networks);
+    let vpcs = Vpcs::of(&index.vpcs, &mut networks);
     let attachments = index
         .attachments
         .iter()
@@ -243,6 +248,7 @@ pub fn resolve_with(
         networks,
         attachments,
         problems,
+        vpcs,
         router: None,
     }
 }

@@ -11,6 +11,7 @@ mod routes;
 mod services;
 #[cfg(test)]
 mod tests;
+mod vpc;
 mod wire;
 
 pub use attachment::{AttachmentRequest, IpRequest, attachment_request};
@@ -20,6 +21,7 @@ pub(crate) use ether_types::{ETHER_TYPE_PATTERN, ETHER_TYPES_MAX};
 pub use network::{MTU_MAX, Network, NetworkId, Subnet, Written, is_pod_address, network};
 pub use problem::{FieldError, FieldErrors, FieldProblem};
 pub use routes::{PushedRoute, RouteRequest};
+pub(crate) use vpc::{Vpc as ValidVpc, vpc};
 pub use wire::{Clash, Share, VlanRange, Wire};
 pub(crate) use wire::{IFNAME_MAX, VLAN_MAX};
 

@@ -18,7 +18,6 @@ mod mac_text;
 mod route;
 
 pub use self::route::{PodRoute, metric};
-use self::route::{default_prefix, host_prefix};
 
 /// States of an attachment; a restart acts by them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +68,9 @@ pub struct NetworkFacts {
     /// Prefixes of the addresses of its Services, to which pods get routes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub service_cidrs: Vec<Prefix>,
+    /// Prefixes of its VPC and of the peers of that, to which pods get routes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vpc_cidrs: Vec<Prefix>,
 }
 
 /// A route that pods get.
@@ -131,6 +133,7 @@ impl NetworkFacts {
                 })
                 .collect(),
             service_cidrs: network.service_cidrs.clone(),
+            vpc_cidrs: network.vpc_cidrs.clone(),
         }
     }
 
@@ -449,77 +452,6 @@ impl Attachment {
             Some(self.network.next_hop(lease.address.is_ipv4()))
         } else {
             lease.gateway
-        }
-    }
-
-    /// Routes the pod needs besides those its addresses bring.
-    pub fn routes(&self) -> Vec<PodRoute> {
-        let mut routes = Vec::new();
-        for v4 in [true, false] {
-            let Some(lease) = self
-                .leases
-                .iter()
-                .find(|lease| lease.address.is_ipv4() == v4)
-            else {
-                continue;
-            };
-            let gateway = self.gateway(lease);
-            // By link-local address the virtual gateway can be the next hop on several links of a
-            // pod at once; IPv4 has no such address.
-            let next_hop = match gateway {
-                Some(IpAddr::V6(_)) if self.network.routed => Some(IpAddr::V6(GATEWAY_V6)),
-                other => other,
-            };
-            if let (true, Some(gateway)) = (self.network.routed, gateway) {
-                // On the link, for whoever makes routes of their own by it; fe80::/64 always is.
-                let known = matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local());
-                if !known && !self.is_of_node() {
-                    routes.push(PodRoute::new(host_prefix(gateway), None));
-                }
-                for subnet in &self.network.subnets {
-                    if subnet.prefix.addr().is_ipv4() == v4 {
-                        routes.push(PodRoute::new(subnet.prefix, next_hop));
-                    }
-                }
-            }
-            if self.is_of_node() {
-                // The subnets, and nothing else; no route comes with its address.
-                let subnets = self.network.subnets.iter().map(|it| it.prefix);
-                let on_link =
-                    subnets.filter(|it| it.addr().is_ipv4() == v4 && !self.network.routed);
-                routes.extend(on_link.map(|subnet| PodRoute::new(subnet, None)));
-                continue;
-            }
-            let pushed = self.network.routes.iter();
-            for route in pushed.filter(|it| it.dst.addr().is_ipv4() == v4) {
-                routes.push(PodRoute::new(route.dst, route.gw.or(next_hop)));
-            }
-            // Where nothing is routed, an address of a Service is asked for on the link.
-            let via = next_hop.filter(|_| self.network.routed);
-            let services = self.network.service_cidrs.iter();
-            for prefix in services.filter(|it| it.addr().is_ipv4() == v4) {
-                routes.push(PodRoute::new(*prefix, via));
-            }
-            routes.extend(self.default_routes(v4, next_hop));
-        }
-        routes
-    }
-
-    /// Lists a family's default routes; a routed network has only `own`, its gateway.
-    fn default_routes(&self, v4: bool, own: Option<IpAddr>) -> Vec<PodRoute> {
-        let to = default_prefix(v4);
-        match self.default_gateway.of(v4) {
-            None => Vec::new(),
-            Some(chosen) if chosen.is_empty() || self.network.routed => {
-                own.map(|_| PodRoute::new(to, own)).into_iter().collect()
-            }
-            Some(chosen) => (0..)
-                .zip(chosen)
-                .map(|(place, via)| PodRoute {
-                    metric: metric(v4, place),
-                    ..PodRoute::new(to, Some(*via))
-                })
-                .collect(),
         }
     }
 

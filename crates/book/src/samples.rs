@@ -47,6 +47,8 @@ pub fn network(name: &str, mode: Mode, subnets: &[(&str, &str)]) -> Network {
         mtu: 1500,
         id: None,
         interface: api::Interface::VETH,
+        vpc: None,
+        vpc_cidrs: Vec::new(),
         bandwidth: api::Bandwidth::default(),
         scheduling: api::SchedulingSpec::default(),
         written: api::Written::default(),

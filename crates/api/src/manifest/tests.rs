@@ -142,7 +142,7 @@ fn an_unknown_key_is_named_with_the_valid_ones() {
     assert_eq!(
         message(&text),
         "a.yaml:4 (document 1) spec.subnet: unknown field `subnet`, expected one of mode, routing, masquerade, transport, subnets, \
-         gateway, exclude, routes, serviceCIDRs, clusterServices, egress, nodeAccess, mtu, interface, scheduling, networkID, ingressRate, egressRate, ingressBurst, egressBurst"
+         gateway, exclude, routes, serviceCIDRs, clusterServices, egress, nodeAccess, mtu, interface, scheduling, networkID, vpc, ingressRate, egressRate, ingressBurst, egressBurst"
     );
 }
 

@@ -1,5 +1,7 @@
 //! Why a network or attachment cannot be used.
 
+use ipnet::IpNet;
+
 use super::several::Told;
 use crate::{
     listed::Listed,
@@ -231,6 +233,57 @@ pub enum ResolveError {
         /// The share that both want.
         what: Clash,
     },
+    /// No such `Vpc`.
+    #[error(
+        "PodNetwork {name} is of Vpc {vpc}, which does not exist; create it, or correct spec.vpc of its PodNetworkParameters"
+    )]
+    VpcNotFound {
+        /// The network.
+        name: String,
+        /// Its VPC.
+        vpc: String,
+    },
+    /// A VPC that has errors, or is defined twice.
+    #[error("PodNetwork {name} is of Vpc {vpc}, which cannot be used: {source}")]
+    VpcUnusable {
+        /// The network.
+        name: String,
+        /// Its VPC.
+        vpc: String,
+        /// The reason.
+        source: Box<ResolveError>,
+    },
+    /// A subnet that is in no prefix of the network's VPC.
+    #[error(
+        "PodNetwork {name} has the subnet {subnet}, which is in no prefix of its Vpc {vpc} ({}); choose one of these, or add one to spec.cidrs of the Vpc",
+        Listed::new(cidrs).separated_by(", ")
+    )]
+    SubnetOutsideVpc {
+        /// The network.
+        name: String,
+        /// Its VPC.
+        vpc: String,
+        /// The subnet.
+        subnet: IpNet,
+        /// Prefixes of the VPC.
+        cidrs: Vec<IpNet>,
+    },
+    /// A prefix of a network that shares addresses with another one of its VPC.
+    #[error(
+        "PodNetwork {name} has {prefix}, and {other} of {first} overlaps it, to which its Vpc {vpc} leads too; choose another prefix"
+    )]
+    VpcOverlap {
+        /// The network.
+        name: String,
+        /// Its VPC.
+        vpc: String,
+        /// The network's prefix: a subnet, or one of its Services.
+        prefix: IpNet,
+        /// What has the other prefix, in words.
+        first: String,
+        /// The other prefix.
+        other: IpNet,
+    },
     /// Tunnels end at an address, and this node has none for them.
     #[error(
         "PodNetwork {name} has transport {transport}, and this node has no address that other nodes \
@@ -307,6 +360,10 @@ impl ResolveError {
             Self::UplinkConflict { .. } => "UplinkConflict",
             Self::TransportPending { .. } => "TransportPending",
             Self::TransportConflict { .. } => "TransportConflict",
+            Self::VpcNotFound { .. } => "VpcNotFound",
+            Self::VpcUnusable { .. } => "VpcInvalid",
+            Self::SubnetOutsideVpc { .. } => "SubnetOutsideVpc",
+            Self::VpcOverlap { .. } => "VpcOverlap",
             Self::NoTunnelAddress { .. } => "NoTunnelAddress",
             Self::NoSharedNumber { .. } => "NetworkIDMissing",
             Self::Duplicate { .. } => "DuplicateObject",

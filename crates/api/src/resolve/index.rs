@@ -16,7 +16,7 @@ use crate::{
     nad::{DefinitionParameters, DefinitionProblem},
     parameters::PodNetworkParametersSpec,
     podnetwork::PodNetworkSpec,
-    validate::{self, AttachmentRequest, FieldErrors, Network},
+    validate::{self, AttachmentRequest, FieldErrors, Network, ValidVpc},
 };
 
 /// Namespace (empty for cluster-scoped kinds) and name.
@@ -49,6 +49,7 @@ pub(super) struct Index {
     /// Parameters in definitions that networks name.
     definitions: BTreeMap<Key, Result<NetworkParameters, DefinitionProblem>>,
     attachment_parameters: Slots<AttachmentRequest>,
+    pub(super) vpcs: Slots<ValidVpc>,
     origins: BTreeMap<(Kind, Key), Origin>,
     problems: Vec<Problem>,
 }
@@ -81,6 +82,11 @@ impl Index {
                     let value = validate::attachment_request(&spec);
                     let value = index.note_invalid(kind, &key, &origin, value);
                     insert(&mut index.attachment_parameters, key, duplicate, || value);
+                }
+                Resource::Vpc(Manifest { spec, .. }) => {
+                    let value = validate::vpc(&key.name, &spec);
+                    let value = index.note_invalid(kind, &key, &origin, value);
+                    insert(&mut index.vpcs, key, duplicate, || value);
                 }
             }
         }

@@ -97,6 +97,7 @@ pub(super) fn merge(
         egress_rate,
         ingress_burst,
         egress_burst,
+        vpc,
     } = more;
     let agreed = [
         ("spec.mode", into.mode == *mode),
@@ -134,6 +135,7 @@ pub(super) fn merge(
             "spec.egressBurst",
             fill(&mut into.egress_burst, egress_burst),
         ),
+        ("spec.vpc", fill(&mut into.vpc, vpc)),
     ];
     let contradicted = agreed.into_iter().filter(|(_, agrees)| !agrees);
     contradicted.map(|(field, _)| field).collect()

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     gateway::GatewaySpec,
     interface::Interface,
+    meta::check_subdomain,
     outside::{Egress, NodeAccess},
     parameters::{Mode, PodNetworkParametersSpec, Routing, Transport},
     scheduling::{ADDRESSES_DOMAIN, BANDWIDTH_DOMAIN, SchedulingSpec, scheduling_key},
@@ -82,6 +83,14 @@ pub struct Network {
     pub id: Option<NetworkId>,
     /// Kind of a pod's port that asks for none; a `Veth` with routing by the node.
     pub interface: Interface,
+    /// The VPC that it is a subnet of; only in mode L3 with routing Isolated and no uplink.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vpc: Option<String>,
+    /// Prefixes beyond its subnets that the virtual gateway routes to: those of the VPC and its peers.
+    ///
+    /// Pods get routes there. Set when references are followed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub vpc_cidrs: Vec<IpNet>,
     /// Rates of attachments that ask for none of their own.
     pub bandwidth: Bandwidth,
     /// The scheduler's view of it.
@@ -195,6 +204,14 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
     if !spec.node_access.is_none() && (by_node || !has_subnets) {
         faults.push("spec.nodeAccess", FieldProblem::NodeAccessNeedsSubnets);
     }
+    if let Some(vpc) = &spec.vpc {
+        let carried = matches!(transport, Transport::Local | Transport::Vxlan);
+        if by_node || spec.mode != Mode::L3 || !carried {
+            faults.push("spec.vpc", FieldProblem::VpcNeedsGateway);
+        }
+        let name = check_subdomain(vpc).map_err(FieldProblem::Name);
+        faults.take("spec.vpc", name);
+    }
     let wire = written.and_then(|written| wire(&mut faults, written, spec.mode, has_subnets));
     let misplaced = faults.0.len();
     let mut subnets = subnets(&mut faults, spec);
@@ -248,6 +265,8 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
         mtu,
         id,
         interface,
+        vpc: spec.vpc.clone(),
+        vpc_cidrs: Vec::new(),
         bandwidth,
         scheduling,
         written: Written {

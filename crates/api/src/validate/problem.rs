@@ -160,6 +160,28 @@ pub enum FieldProblem {
         /// The beginning of what is written.
         found: String,
     },
+    /// A network of a VPC that no virtual gateway routes for.
+    #[error(
+        "networks of a VPC have mode L3, routing Isolated, and transport Local or VXLAN; write these, or remove this field"
+    )]
+    VpcNeedsGateway,
+    /// A VPC as a peer of itself.
+    #[error("the VPC itself is no peer; name another VPC, or remove the entry")]
+    OwnPeer,
+    /// A peer twice.
+    #[error("{name} is a peer already; remove one of them")]
+    PeerTwice {
+        /// The peer.
+        name: String,
+    },
+    /// Two prefixes of a VPC share addresses.
+    #[error("{prefix} overlaps {other}; remove one of them")]
+    CidrOverlap {
+        /// The later prefix.
+        prefix: IpNet,
+        /// The earlier one.
+        other: IpNet,
+    },
     /// Services of a segment beyond podnet.
     #[error(
         "an L2 network with an uplink has no Services; write mode L3 or transport VXLAN, or remove this field"

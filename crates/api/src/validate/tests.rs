@@ -31,6 +31,7 @@ fn l2(subnets: &[&str]) -> PodNetworkParametersSpec {
         egress_rate: None,
         ingress_burst: None,
         egress_burst: None,
+        vpc: None,
     }
 }
 

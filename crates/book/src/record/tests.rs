@@ -38,6 +38,25 @@ fn a_switched_pod_needs_no_routes_but_those_of_its_addresses() {
 }
 
 #[test]
+fn a_pod_of_a_vpc_reaches_its_prefixes_through_the_gateway_each_by_one_route() {
+    let green = api::Network {
+        vpc_cidrs: ["10.0.0.0/8", "10.20.0.0/24", "fd00::/8"]
+            .map(|it| it.parse().unwrap())
+            .into(),
+        ..network("green", Mode::L3, &[("10.20.0.0/24", "")])
+    };
+    let record = record(&green, |_| {});
+    assert_eq!(
+        routes(&record),
+        [
+            "169.254.1.1/32",
+            "10.20.0.0/24 via 169.254.1.1",
+            "10.0.0.0/8 via 169.254.1.1",
+        ]
+    );
+}
+
+#[test]
 fn is_default_gateway_adds_a_default_route_for_each_family_with_a_gateway() {
     let blue = network(
         "blue",
