@@ -132,7 +132,15 @@ fn routed<T: Tables>(
         return drop(DropReason::SpoofedMac);
     }
     let (source, destination) = ip_addresses(start, ether_type).map_err(Arrival::Drop)?;
-    match tables.endpoint(origin.network, &source) {
+    let sender = match tables.endpoint(origin.network, &source) {
+        // It may be of another network, from which this one is reached.
+        None => match tables.route(origin.network, &source) {
+            Some(route) => tables.endpoint(route.network, &source),
+            None => None,
+        },
+        sender => sender,
+    };
+    match sender {
         Some(sender) if is_of(&sender, origin.vtep) => {}
         Some(_) | None => return drop(DropReason::SpoofedIp),
     }

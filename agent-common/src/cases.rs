@@ -28,15 +28,16 @@ mod nd;
 mod node;
 mod routed;
 mod services;
+mod vpcs;
 mod wired;
-mod world;
 
-pub use self::world::{
-    AMBER, AMBER_A, AMBER_B, AMBER_OUT, BEYOND, BLUE, BLUE_A, BLUE_B, BLUE_C, ETHER_TYPE_OF_TEAL,
-    GATEWAY_ON_AMBER, GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN, GREEN_A, GREEN_B, GREEN_C, GREY,
-    GREY_A, GREY_B, OCHRE, OCHRE_A, OLIVE, OLIVE_A, OUTSIDE, PODS, Pod, RED, RED_A, RED_B, RED_D,
-    SERVICE, STEEL, STEEL_A, STEEL_B, TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, TUNNEL_PORT, UPLINK, View,
-    WHITE, WHITE_A, WHITE_B, World,
+pub use crate::world::{
+    AMBER, AMBER_A, AMBER_B, AMBER_OUT, BEYOND, BLUE, BLUE_A, BLUE_B, BLUE_C, CORAL, CORAL_A,
+    CORAL_OUT, ETHER_TYPE_OF_TEAL, GATEWAY_ON_AMBER, GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN,
+    GREEN_A, GREEN_B, GREEN_C, GREY, GREY_A, GREY_B, OCHRE, OCHRE_A, OLIVE, OLIVE_A, OUTSIDE,
+    PEARL, PEARL_A, PEARL_MTU, PODS, Pod, RED, RED_A, RED_B, RED_D, SERVICE, STEEL, STEEL_A,
+    STEEL_B, TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, TUNNEL_PORT, UPLINK, View, WHITE, WHITE_A, WHITE_B,
+    World,
 };
 
 use crate::drop::DropReason;
@@ -132,6 +133,7 @@ pub fn all() -> Vec<Case> {
     egress::add(&mut list);
     echo::add(&mut list);
     wired::add(&mut list);
+    vpcs::add(&mut list);
     services::add(&mut list);
     control::add(&mut list);
     list.cases

@@ -39,6 +39,11 @@ pub const ENDPOINT_SERVICE: u32 = 1 << 10;
 /// The network has Services: what comes for the port may be an answer of one.
 pub const ENDPOINT_SERVED: u32 = 1 << 11;
 
+/// The network's virtual gateway routes to other networks.
+///
+/// What comes for the port may be from one of them.
+pub const ENDPOINT_ROUTES: u32 = 1 << 12;
+
 /// Key of `FDB`.
 #[repr(C)]
 #[derive(

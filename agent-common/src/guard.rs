@@ -36,7 +36,9 @@ pub use self::judge::{
     CLASSES, Classes, OTHERS, ROW_WORDS, Row, RowKey, STARTS, SetKey, UNKNOWN_ATOM,
 };
 pub use self::pass::{Allowed, Clock, End, Passage, To, pass};
-pub use self::sides::{ARP_MAX, Origin, arrive, depart, from_node};
+pub use self::sides::{
+    ARP_MAX, Origin, arrive, between, depart, from_node, receiver_network, sender_network,
+};
 pub use self::switched::{SECRET_SLOTS, SLOT_WORDS, Secret, Slot, Stamp, Sum};
 pub use self::tables::{BUDGETS, FragmentTables, GuardTables, budget_of_address, take};
 pub use self::tuple::{ND_MAX, Tuple, is_exempt};

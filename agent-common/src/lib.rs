@@ -38,6 +38,7 @@ pub mod partial;
 pub mod policy;
 pub mod port;
 pub mod reply;
+pub mod route;
 pub mod seal;
 pub mod segments;
 pub mod service;
@@ -48,8 +49,10 @@ pub mod tail_call;
 pub mod uplink;
 pub mod vtep;
 pub mod wire;
+#[cfg(feature = "cases")]
+mod world;
 
 /// Version of the map layouts, part of the pin path.
 ///
 /// Raise it whenever `tests/abi.txt` changes.
-pub const ABI_VERSION: u32 = 12;
+pub const ABI_VERSION: u32 = 13;

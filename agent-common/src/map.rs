@@ -26,6 +26,8 @@ pub const MAX_OUTLETS: u32 = 256;
 pub const MAX_WIRES: u32 = 65_536;
 /// Members on other nodes that routers on an uplink lead to.
 pub const MAX_NEXT_HOPS: u32 = 131_072;
+/// Prefixes to which virtual gateways route, in other networks.
+pub const MAX_ROUTES: u32 = 65_536;
 /// Ports that policies speak of: as many as there can be with any `--max-ports`.
 pub const MAX_GUARDS: u32 = 65_536;
 /// Addresses of members and nodes of guarded networks.

@@ -44,6 +44,9 @@ pub const PORT_SERVED: u32 = 1 << 13;
 /// The node's stack may have connections of it that it translates.
 pub const PORT_ELDER: u32 = 1 << 14;
 
+/// The virtual gateway of the port's network routes to other networks, by `ROUTES`.
+pub const PORT_ROUTES: u32 = 1 << 15;
+
 /// A port's identity and its rights.
 ///
 /// *Written by* the reconciler, last of all entries on the way in and first on the way out.

@@ -18,6 +18,7 @@ use agent_common::guard::{
 use agent_common::map;
 use agent_common::network::{self, Network};
 use agent_common::port::{self, Port, PortAddressKey};
+use agent_common::route::{Route, RouteKey};
 use agent_common::seal::{
     SealedBackend, SealedEndpoint, SealedGuard, SealedKept, SealedNetwork, SealedPort,
     SealedService, SealedWire, Stored as _,
@@ -85,6 +86,7 @@ fn layout() -> Result<String, std::fmt::Error> {
         FLOOD_VTEPS "hash" [FloodKey => FloodVteps; map::MAX_FLOOD_VTEPS]
         WIRES "hash" [WireKey => SealedWire; map::MAX_WIRES]
         NEXT_HOPS "hash" [EndpointKey => NextHop; map::MAX_NEXT_HOPS]
+        ROUTES "lpm_trie" [RouteKey => Route; map::MAX_ROUTES]
         STORM "array" [u32 => StormBucket; map::MAX_PORTS]
         STORM_NETWORKS "lru_hash" [u32 => StormBucket; map::MAX_NETWORKS]
         STORM_NODE "array" [u32 => StormBucket; 1]
@@ -130,6 +132,8 @@ fn layout() -> Result<String, std::fmt::Error> {
         WireKey { ifindex, vlan, reserved, ip }
         WireOwner { network, reserved }
         NextHop { family, address }
+        RouteKey { length, network, ip }
+        Route { network, mtu }
         Vtep { remote, device, flags, uplink, room, next_hop, sum, mtu, head }
         Uplink { flags, port, reserved, v4, v6, mac, reserved_too }
         FloodVteps { count, total, vteps }
@@ -298,6 +302,8 @@ fn layout() -> Result<String, std::fmt::Error> {
         ("JUMP_ICMP_ERROR", map::JUMP_ICMP_ERROR),
         ("ROOT_XDP_UPLINK", map::ROOT_XDP_UPLINK),
         ("PORT_GUARD", port::PORT_GUARD),
+        ("PORT_ROUTES", port::PORT_ROUTES),
+        ("ENDPOINT_ROUTES", endpoint::ENDPOINT_ROUTES),
         ("ENDPOINT_GUARD", endpoint::ENDPOINT_GUARD),
         ("FLOOD_CLOSED", FLOOD_CLOSED),
         ("GUARD_ADOPT", guard::GUARD_ADOPT),

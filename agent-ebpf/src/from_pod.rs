@@ -11,6 +11,7 @@ use agent_common::map::{JUMP_ANSWER, JUMP_FLOOD, JUMP_ICMP_ERROR, JUMP_REPLICATE
 use agent_common::packet::Frame as _;
 use agent_common::policy::{self, Act, Family, Scratch};
 use agent_common::port::{PORT_GUARD, PORT_REPLICATE, Port};
+use agent_common::route::Route;
 
 use crate::answer::Answer;
 use crate::deliver::{Refusal, deliver, one_hop_less};
@@ -162,7 +163,7 @@ fn carry_out(skb: &Skb<'_>, port: &Port, act: Act, scratch: &Scratch) -> Result<
             };
             is_addressed && send(skb, port, to, None)?
         }
-        Act::Route => send(skb, port, to, Some(packet.family))?,
+        Act::Route => send(skb, port, to, Some((packet.family, &scratch.route)))?,
         Act::Wire => return refuse(wire::to(skb, None)),
         Act::WireRoute => return refuse(wire::to(skb, Some((to, packet.family)))),
         Act::ArpReply => return refuse(answer(skb, Answer::Arp(to.mac))),
@@ -217,9 +218,16 @@ fn answer(skb: &Skb<'_>, answer: Answer) -> DropReason {
 
 /// Sends a packet to a pod of this or another node, a hop nearer if it is routed.
 ///
+/// `hop`: its family and the receiver's network.
+///
 /// The packet is counted as the pod sent it.
 #[inline(always)]
-fn send(skb: &Skb<'_>, port: &Port, to: &Endpoint, hop: Option<Family>) -> Result<bool, Refusal> {
+fn send(
+    skb: &Skb<'_>,
+    port: &Port,
+    to: &Endpoint,
+    hop: Option<(Family, &Route)>,
+) -> Result<bool, Refusal> {
     skb.clear_mark();
     if to.flags & (ENDPOINT_NO_PEER | ENDPOINT_REMOTE | ENDPOINT_OUTSIDE) != 0 && skb.is_too_fine()
     {
@@ -230,8 +238,18 @@ fn send(skb: &Skb<'_>, port: &Port, to: &Endpoint, hop: Option<Family>) -> Resul
     }
     // A tunnel's headers are not the pod's, and the kernel forgets the number of segments for them.
     let (packets, bytes) = (skb.segments(), skb.length() as u32);
+    let refusal = |reason| (Some((port.network, port.port_id)), reason);
+    let network = match hop {
+        Some((_, route)) => {
+            if route.mtu != 0 && skb.largest_packet() > route.mtu as usize {
+                prepare(skb, IcmpError::TooBig(route.mtu));
+                return Err(refusal(DropReason::PathMtu));
+            }
+            route.network
+        }
+        None => port.network,
+    };
     let vtep = if to.flags & ENDPOINT_REMOTE != 0 {
-        let refusal = |reason| (Some((port.network, port.port_id)), reason);
         let vtep = maps::vtep(to.ifindex).filter(|vtep| vtep.device != 0);
         let vtep = vtep.ok_or(refusal(DropReason::NoTunnel))?;
         if vtep.mtu != 0 && skb.largest_packet() > vtep.mtu as usize {
@@ -243,16 +261,16 @@ fn send(skb: &Skb<'_>, port: &Port, to: &Endpoint, hop: Option<Family>) -> Resul
     } else {
         None
     };
-    if let Some(family) = hop
+    if let Some((family, _)) = hop
         && !route(skb, to, family)
     {
         return Ok(false);
     }
     let sent = match vtep {
-        Some(vtep) => tunnel::send(skb, port.network, vtep),
+        Some(vtep) => tunnel::send(skb, network, vtep),
         None if to.flags & ENDPOINT_SERVED != 0 => {
             count(skb, port);
-            deliver_served(skb, port.network, to);
+            deliver_served(skb, network, to);
             return Ok(false);
         }
         None => deliver(skb, to),

@@ -4,7 +4,9 @@
 
 use agent_common::addr::MacAddr;
 use agent_common::drop::DropReason;
-use agent_common::endpoint::{ENDPOINT_GUARD, ENDPOINT_NO_PEER, ENDPOINT_SERVED, Endpoint};
+use agent_common::endpoint::{
+    ENDPOINT_GUARD, ENDPOINT_NO_PEER, ENDPOINT_ROUTES, ENDPOINT_SERVED, Endpoint,
+};
 use agent_common::guard::{self, End};
 use agent_common::map::JUMP_GUARD_IN;
 
@@ -20,6 +22,8 @@ const NO_PEER: u32 = 1 << 16;
 const OUTSIDE: u32 = 1 << 17;
 /// The network has Services.
 const SERVED: u32 = 1 << 18;
+/// The sender may be of another network.
+const ROUTES: u32 = 1 << 19;
 
 /// Delivers a frame of a network to a port of this node, by its policies if any.
 ///
@@ -35,6 +39,9 @@ pub(crate) fn deliver_to(skb: &Skb<'_>, network: u32, from: End, to: &Endpoint) 
     }
     if to.flags & ENDPOINT_SERVED != 0 {
         how |= SERVED;
+    }
+    if to.flags & ENDPOINT_ROUTES != 0 {
+        how |= ROUTES;
     }
     if from == End::Outside {
         how |= OUTSIDE;
@@ -65,6 +72,10 @@ pub(crate) fn run(skb: &Skb<'_>) -> Verdict {
             0
         }) | (if how & SERVED != 0 {
             ENDPOINT_SERVED
+        } else {
+            0
+        }) | (if how & ROUTES != 0 {
+            ENDPOINT_ROUTES
         } else {
             0
         }),

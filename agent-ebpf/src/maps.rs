@@ -16,6 +16,7 @@ use agent_common::flood::{FloodKey, FloodPorts};
 use agent_common::map as size;
 use agent_common::policy::{Scratch, Tables};
 use agent_common::port::PortAddressKey;
+use agent_common::route::Route;
 use agent_common::seal::SealedWire;
 use agent_common::storm::{self, Buckets, Flood, StormBucket, StormLimits};
 use agent_common::uplink::Uplink;
@@ -25,7 +26,8 @@ use aya_ebpf::Global;
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{
-    Array, HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf,
+    Array, HashMap, LpmTrie, LruHashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf,
+    lpm_trie,
 };
 use aya_ebpf::programs::{TcContext, XdpContext};
 
@@ -70,6 +72,8 @@ static FLOOD_VTEPS: HashMap<FloodKey, FloodVteps> =
 static WIRES: HashMap<WireKey, SealedWire> = HashMap::pinned(size::MAX_WIRES, NO_PREALLOC);
 #[map]
 static NEXT_HOPS: HashMap<EndpointKey, NextHop> = HashMap::pinned(size::MAX_NEXT_HOPS, NO_PREALLOC);
+#[map]
+static ROUTES: LpmTrie<EndpointKey, Route> = LpmTrie::pinned(size::MAX_ROUTES, 0);
 #[map]
 static STORM: Array<StormBucket> = Array::pinned(size::MAX_PORTS, 0);
 #[map]
@@ -268,6 +272,14 @@ impl Tables for NodeTables {
     #[inline(always)]
     fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
         sealed::endpoint(network, ip)
+    }
+
+    #[inline(always)]
+    fn route(&self, network: u32, ip: &Ip16) -> Option<Route> {
+        let key = EndpointKey { network, ip: *ip };
+        ROUTES
+            .get(lpm_trie::Key::new(size_of::<EndpointKey>() as u32 * 8, key))
+            .copied()
     }
 
     #[inline(always)]

@@ -378,6 +378,8 @@ pub enum What {
     Policies,
     /// Services: addresses, ports, and the endpoints that clients of this node have
     Services,
+    /// VPCs: prefixes, networks, peers, and what is not in force
+    Vpcs,
     /// Connections that network policies let pass, the newest first
     Flows,
 }

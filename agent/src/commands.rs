@@ -31,6 +31,7 @@ pub fn get(options: &GetOptions) -> Result<(), Failure> {
         What::Drops => GetWhat::Drops,
         What::Uplinks => GetWhat::Uplinks,
         What::Services => GetWhat::Services,
+        What::Vpcs => GetWhat::Vpcs,
         What::Policies => GetWhat::Policies,
         What::Flows => GetWhat::Flows,
     };

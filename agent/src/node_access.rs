@@ -360,7 +360,12 @@ impl Failure {
 fn wanted(key: &AttachmentKey, network: &Network, sandbox: Sandbox) -> Wanted {
     // A number that nobody has asked for is not known yet.
     let number = network.id.map_or(0, NetworkId::get);
-    let facts = serde_json::to_string(&NetworkFacts::of(network, number)).unwrap_or_default();
+    let facts = NetworkFacts {
+        // The node's port has no routes there.
+        vpc_cidrs: Vec::new(),
+        ..NetworkFacts::of(network, number)
+    };
+    let facts = serde_json::to_string(&facts).unwrap_or_default();
     let because = format!(
         "spec.nodeAccess of the network is {}",
         network.node_access.as_str()

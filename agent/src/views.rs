@@ -14,8 +14,8 @@ use book::record::{Attachment, Decision};
 use cni_spec::{ContainerId, ExplainRequest, GetRequest, GetWhat};
 use ipam::Pool;
 use metrics::{MemifPort, Shaped, Snapshot};
+use remotes::Refusal;
 use serde_json::{Value, json};
-use tables::remotes::Refusal;
 use telemetry::chain;
 use uswitch::PortStatus;
 
@@ -30,6 +30,7 @@ mod look;
 mod policies;
 mod series;
 mod services;
+mod vpcs;
 
 /// One of the tables.
 ///
@@ -43,6 +44,7 @@ pub async fn get(node: &Arc<Node>, request: &GetRequest) -> Result<Value, AgentE
         GetWhat::Drops => drops(node),
         GetWhat::Uplinks => Ok(uplinks(node)),
         GetWhat::Services => Ok(services::rows(node)),
+        GetWhat::Vpcs => Ok(vpcs::rows(node)),
         GetWhat::Policies => Ok(policies::rows(node).await),
         GetWhat::Flows => flows::rows(node, request).await,
     }
@@ -78,6 +80,7 @@ async fn networks(node: &Node) -> Result<Value, AgentError> {
                 "subnets": definition.map(|network| network.subnets.iter().map(|subnet| subnet.prefix.to_string()).collect::<Vec<_>>()),
                 "gateways": definition.map(|network| network.subnets.iter().filter_map(|subnet| subnet.gateway).collect::<Vec<_>>()),
                 "mtu": definition.map(|network| network.mtu),
+                "vpc": definition.and_then(|network| network.vpc.as_deref()),
                 "egress": definition.map(|network| network.egress.as_str()),
                 "nodeAccess": definition.map(|network| network.node_access.as_str()),
                 "nodeAccessProblem": without_access.get(&status.name),

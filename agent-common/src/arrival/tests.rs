@@ -9,9 +9,12 @@ use super::*;
 use crate::addr::Ip16;
 use crate::cases::build::{Arp, Ipv4, Ipv6, ethernet};
 use crate::endpoint::{ENDPOINT_NO_PEER, EndpointKey, FdbKey};
+use crate::route::Route;
 
 const BLUE: u32 = 7;
 const RED: u32 = 8;
+/// A network that is routed to BLUE.
+const JADE: u32 = 9;
 const PORTS: (u16, u16) = (4000, 5000);
 const NEAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const FAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -20,6 +23,7 @@ const NEAR_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const FAR_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const FARTHER_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
 const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
+const JADE_V4: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 const NEAR_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 const FAR_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 
@@ -59,6 +63,11 @@ impl Three {
             port_id: u16::MAX,
         };
         three.add(gateway, &[GATEWAY_V4.into()]);
+        let key = EndpointKey {
+            network: JADE,
+            ip: Ip16::from_v4(JADE_V4.octets()),
+        };
+        three.endpoints.insert(key, remote(1, FAR));
         three
     }
 
@@ -82,6 +91,14 @@ impl Tables for Three {
     fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
         let key = EndpointKey { network, ip: *ip };
         self.endpoints.get(&key).copied()
+    }
+
+    fn route(&self, network: u32, ip: &Ip16) -> Option<Route> {
+        let is_jade = network == BLUE && matches!(ip.v4(), Some([10, 1, 0, _]));
+        is_jade.then_some(Route {
+            network: JADE,
+            mtu: 0,
+        })
     }
 
     fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
@@ -153,6 +170,26 @@ fn a_node_speaks_for_its_own_pods_only() {
     }
     let unrouted = v4(NEAR, FAR);
     assert_eq!(l3(&unrouted), Arrival::Drop(DropReason::SpoofedMac));
+}
+
+#[test]
+fn a_packet_of_a_network_that_is_routed_here_is_its_members_of_that_node() {
+    let from = |source| Ipv4::new(source, NEAR_V4).udp(NEAR, GATEWAY_MAC, PORTS);
+    assert_eq!(l3(&from(JADE_V4)), Arrival::Deliver(near()));
+    let spoofed = Arrival::Drop(DropReason::SpoofedIp);
+    assert_eq!(l3(&from(Ipv4Addr::new(10, 1, 0, 3))), spoofed, "no member");
+    let elsewhere = Origin { vtep: 2, ..THERE };
+    let arrival = decided(&ROUTED, elsewhere, &from(JADE_V4));
+    assert_eq!(arrival, spoofed, "a member of another node");
+    let red = Origin {
+        network: RED,
+        ..THERE
+    };
+    assert_eq!(decided(&ROUTED, red, &from(JADE_V4)), spoofed);
+    // On a segment nothing is routed.
+    let spoofed = Arrival::Drop(DropReason::SpoofedIp);
+    let frame = Ipv4::new(JADE_V4, NEAR_V4).udp(NEAR, FAR, PORTS);
+    assert_eq!(l2(&frame), spoofed);
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use std::net::Ipv4Addr;
 
 use super::build::{Arp, cut, ethernet, padded, with_byte};
-use super::world::{BLUE_A, BLUE_B, BLUE_C, GREEN_A, GREEN_B, GREEN_C, RED_A, RED_D};
 use super::{List, Pod};
 use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
 use crate::packet::ETH_P_ARP;
 use crate::policy::Decision;
+use crate::world::{BLUE_A, BLUE_B, BLUE_C, GREEN_A, GREEN_B, GREEN_C, RED_A, RED_D};
 
 const NOBODY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 /// The virtual gateway of the L3 network.

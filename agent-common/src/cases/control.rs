@@ -6,12 +6,12 @@ use super::build::{
     ALL_NODES, ALL_ROUTERS, Arp, Extension, Ipv4, Ipv6, ethernet, group_mac_v4, group_mac_v6,
     link_address, nonce,
 };
-use super::world::{BLUE_A, BLUE_B, GREEN_A, GREEN_B, GREY_A, GREY_B, STEEL_A, TEAL_A, TEAL_B};
 use super::{ETHER_TYPE_OF_TEAL, List, Pod};
 use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
 use crate::packet::{IPPROTO_ICMP, IPPROTO_IGMP};
 use crate::policy::Decision;
+use crate::world::{BLUE_A, BLUE_B, GREEN_A, GREEN_B, GREY_A, GREY_B, STEEL_A, TEAL_A, TEAL_B};
 
 const HOST: MacAddr = MacAddr([2, 0, 0, 0, 0x99, 0x02]);
 const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);

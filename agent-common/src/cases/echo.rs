@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::List;
 use super::build::{Extension, IPPROTO_TCP, Ipv4, Ipv6, echo_body, tcp_syn};
-use super::world::{BLUE_A, GREEN_A, GREEN_C};
 use crate::addr::{GATEWAY_MAC, GATEWAY_V6, MacAddr};
 use crate::drop::DropReason;
 use crate::packet::{IPPROTO_DSTOPTS, IPPROTO_ICMP, IPPROTO_ICMPV6};
 use crate::policy::{Decision, Family};
+use crate::world::{BLUE_A, GREEN_A, GREEN_C};
 
 const GATEWAY4: Ipv4Addr = Ipv4Addr::new(10, 20, 0, 1);
 const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfd20, 0x20, 0, 0, 0, 0, 0, 1);

@@ -7,10 +7,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::build::{
     Arp, Extension, IPPROTO_TCP, Ipv4, Ipv6, group_mac_v6, solicitation, solicited_node, tcp_syn,
 };
-use super::world::{AMBER_A, AMBER_B, AMBER_OUT, GREEN_A, TUNNEL_PORT};
 use super::{List, Pod};
 use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
+use crate::world::{AMBER_A, AMBER_B, AMBER_OUT, GREEN_A, TUNNEL_PORT};
 
 const PORTS: (u16, u16) = (4000, 5000);
 const BEYOND4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);

@@ -3,11 +3,11 @@
 use super::build::{
     ALL_NODES, Arp, Ipv4, Ipv6, advertisement, cut, ethernet, link_address, solicitation,
 };
-use super::world::{BLUE_A, BLUE_B, BLUE_C, GREEN_A, GREEN_B, GREY_A, GREY_B, RED_A, RED_B, RED_D};
 use super::{List, Pod};
 use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
 use crate::packet::{ETH_P_ARP, ETH_P_IP, ETH_P_IPV6};
+use crate::world::{BLUE_A, BLUE_B, BLUE_C, GREEN_A, GREEN_B, GREY_A, GREY_B, RED_A, RED_B, RED_D};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// IEEE 802, local experiments.

@@ -3,11 +3,11 @@
 use std::net::Ipv4Addr;
 
 use super::build::{IPPROTO_TCP, Ipv4, cut, group_mac_v4, padded, tcp_syn, with_byte};
-use super::world::{BLUE_A, BLUE_B, BLUE_C, RED_A, RED_D};
 use super::{List, Pod};
 use crate::addr::MacAddr;
 use crate::drop::DropReason;
 use crate::packet::{IPPROTO_ICMP, IPPROTO_IGMP, IPPROTO_UDP};
+use crate::world::{BLUE_A, BLUE_B, BLUE_C, RED_A, RED_D};
 
 /// Multicast DNS, RFC 6762.
 const MDNS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);

@@ -8,13 +8,13 @@ use super::build::{
     ALL_MLD_ROUTERS, ALL_NODES, ALL_ROUTERS, Extension, IPPROTO_TCP, Ipv6, cut, echo_body,
     group_mac_v6, tcp_syn, with_byte,
 };
-use super::world::{BLUE_A, BLUE_B, BLUE_C, GREY_A, RED_A, RED_D};
 use super::{List, Pod};
 use crate::drop::DropReason;
 use crate::packet::{
     IPPROTO_DSTOPTS, IPPROTO_HOPOPTS, IPPROTO_ICMPV6, IPPROTO_MOBILITY, IPPROTO_ROUTING,
     IPPROTO_UDP,
 };
+use crate::world::{BLUE_A, BLUE_B, BLUE_C, GREY_A, RED_A, RED_D};
 
 /// Encapsulating security payload, RFC 4303: nobody sees into it.
 const IPPROTO_ESP: u8 = 50;
@@ -129,7 +129,7 @@ fn sources(list: &mut List) {
         malformed,
     );
     let ip = Ipv6::new(source.to_ipv6_mapped(), destination.to_ipv6_mapped());
-    let frame = ip.udp(super::world::GREY_B.mac, GREY_A.mac, (4000, 5000));
+    let frame = ip.udp(crate::world::GREY_B.mac, GREY_A.mac, (4000, 5000));
     list.drops(
         "IPv4 addresses in IPv6 without addresses",
         &GREY_A,

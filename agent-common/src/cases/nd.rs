@@ -8,12 +8,12 @@ use super::build::{
     ALL_NODES, ALL_ROUTERS, Extension, Ipv6, advertisement, cut, group_mac_v6, link_address, nonce,
     solicitation, solicited_node,
 };
-use super::world::{BLUE_A, BLUE_B, BLUE_C, GREEN_A, GREEN_B, GREEN_C, RED_D};
 use super::{List, Pod};
 use crate::addr::{GATEWAY_MAC, GATEWAY_V6, MacAddr};
 use crate::drop::DropReason;
 use crate::packet::{IPPROTO_DSTOPTS, IPPROTO_ICMPV6};
 use crate::policy::Decision;
+use crate::world::{BLUE_A, BLUE_B, BLUE_C, GREEN_A, GREEN_B, GREEN_C, RED_D};
 
 const NOBODY: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
 

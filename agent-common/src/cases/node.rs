@@ -8,11 +8,11 @@ use super::build::{
     ALL_NODES, Arp, Extension, IPPROTO_TCP, Ipv4, Ipv6, echo_body, group_mac_v4, group_mac_v6,
     solicitation, solicited_node, tcp_syn,
 };
-use super::world::{GREEN_A, GREEN_B, TUNNEL_PORT, WHITE_A, WHITE_B};
 use super::{List, Pod};
 use crate::addr::{GATEWAY_MAC, GATEWAY_V6, MacAddr};
 use crate::drop::DropReason;
 use crate::policy::{Decision, Family};
+use crate::world::{GREEN_A, GREEN_B, TUNNEL_PORT, WHITE_A, WHITE_B};
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 const GATEWAY4: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 1);

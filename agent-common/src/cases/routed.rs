@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::build::{
     ALL_NODES, Extension, IPPROTO_TCP, Ipv4, Ipv6, group_mac_v4, group_mac_v6, tcp_syn,
 };
-use super::world::{BLUE_B, GREEN_A, GREEN_B, GREEN_C};
 use super::{List, Pod};
 use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
+use crate::world::{BLUE_B, GREEN_A, GREEN_B, GREEN_C};
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 const PORTS: (u16, u16) = (4000, 5000);

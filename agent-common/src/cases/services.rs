@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::build::{Ipv4, Ipv6};
-use super::world::{AMBER_A, AMBER_OUT, BLUE_A, GREEN_A, GREY_A, RED_A, SERVICE};
 use super::{List, Pod, arp, nd};
 use crate::addr::GATEWAY_MAC;
 use crate::drop::DropReason;
 use crate::policy::Decision;
+use crate::world::{AMBER_A, AMBER_OUT, BLUE_A, GREEN_A, GREY_A, RED_A, SERVICE};
 
 const PORTS: (u16, u16) = (40_000, 80);
 

@@ -6,15 +6,15 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::build::{Arp, Ipv4, Ipv6, ethernet, group_mac_v6, solicitation, solicited_node};
-use super::world::{
-    BEYOND, ETHER_TYPE_OF_TEAL, OCHRE_A, OLIVE_A, OUTSIDE, STEEL_A, STEEL_B, TEAL_A, TEAL_B,
-    TRUNK_VLANS,
-};
 use super::{List, Pod};
 use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
 use crate::policy::{Decision, Family};
 use crate::port::PORT_EGRESS;
+use crate::world::{
+    BEYOND, ETHER_TYPE_OF_TEAL, OCHRE_A, OLIVE_A, OUTSIDE, STEEL_A, STEEL_B, TEAL_A, TEAL_B,
+    TRUNK_VLANS,
+};
 
 const PORTS: (u16, u16) = (4000, 5000);
 /// A host on the VLAN that podnet does not know.

@@ -4,7 +4,7 @@
 
 use super::GUARD_SWITCHED;
 use super::pass::{Passage, stamps};
-use super::sides::{NO_PORT, is_ip, is_stray, number, port_here};
+use super::sides::{NO_PORT, between, is_ip, is_stray, number, port_here, receiver_network};
 use super::tables::GuardTables;
 use super::tuple::has_ports;
 use crate::packet::Frame;
@@ -47,7 +47,8 @@ pub fn repeats<F: Frame + ?Sized, T: GuardTables>(
     }
     // What costs a look-up is asked last.
     let from_high = passage.tuple.is_from_high();
-    if !passage.key.is_of(port.network, &passage.tuple, from_high) {
+    let (network, _) = between(port.network, receiver_network(port, act, scratch));
+    if !passage.key.is_of(network, &passage.tuple, from_high) {
         return false;
     }
     passage.take_sender(tables, port.port_id);

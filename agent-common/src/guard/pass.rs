@@ -71,6 +71,8 @@ pub struct Passage {
     pub routed: u32,
     /// The packet that it is a fragment of.
     pub fragment: FragmentKey,
+    /// Network of both ends; 0 for a packet from one network to another.
+    pub shared: u32,
 }
 
 impl Passage {
@@ -119,6 +121,7 @@ impl Passage {
         budget: 0,
         routed: 0,
         fragment: FragmentKey::EMPTY,
+        shared: 0,
     };
 
     /// Notes the kernel's count of timer ticks; true when it is another one.
@@ -251,6 +254,8 @@ pub enum To {
 }
 
 /// Judges the packet in `scratch` by the sets in `passage`.
+///
+/// `network` is that of its connection, the same in both directions, and [`Passage::shared`] is set.
 ///
 /// # Errors
 /// `PolicyEgress`, `PolicyIngress`, `PolicyFragment`, `FlowLimit`, `Truncated`.
@@ -386,7 +391,7 @@ fn follow<T: GuardTables>(
         if attempt == 1 {
             onward = !onward;
         }
-        let result = judge(network, tables, passage, onward);
+        let result = judge(tables, passage, onward);
         if attempt == 0 {
             judged = result;
         } else if result.is_ok() {
@@ -469,12 +474,7 @@ pub(super) const fn stamp_of(set: u32, guard: &Guard) -> u32 {
 ///
 /// `onward`: the packet's sender has opened it, else its receiver.
 #[inline(always)]
-fn judge<T: GuardTables>(
-    network: u32,
-    tables: &T,
-    passage: &Passage,
-    onward: bool,
-) -> Result<(), DropReason> {
+fn judge<T: GuardTables>(tables: &T, passage: &Passage, onward: bool) -> Result<(), DropReason> {
     let tuple = &passage.tuple;
     let (opener, other) = if onward {
         (&passage.sender, &passage.receiver)
@@ -486,6 +486,8 @@ fn judge<T: GuardTables>(
     } else {
         (&tuple.destination, &tuple.source, tuple.source_port)
     };
+    // The other end of a connection between networks is no member of this one, whatever has its address there.
+    let network = passage.shared;
     let set = (opener.generation, opener.egress);
     if opener.egress != 0 && !allows(tables, set, network, other_ip, tuple, port) {
         return Err(DropReason::PolicyEgress);

@@ -4,10 +4,11 @@ use super::pass::{End, Passage, To, pass};
 use super::tables::GuardTables;
 use super::tuple::is_exempt;
 use super::{GUARD_NODE, Guard};
-use crate::addr::MacAddr;
+use crate::addr::{Ip16, MacAddr};
 use crate::drop::DropReason;
 use crate::endpoint::{
-    ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_SERVICE, ENDPOINT_WIRE, Endpoint,
+    ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_ROUTES, ENDPOINT_SERVICE,
+    ENDPOINT_WIRE, Endpoint,
 };
 use crate::packet::{ETH_P_ARP, ETH_P_IP, ETH_P_IPV6, Frame};
 use crate::policy::{self, Act, Family, Scratch};
@@ -73,6 +74,9 @@ pub fn depart<F: Frame + ?Sized, T: GuardTables>(
         End::Port(passage.port.port_id)
     };
     let network = passage.port.network;
+    let other = receiver_network(&passage.port, act, scratch);
+    let (network, shared) = between(network, other);
+    passage.shared = shared;
     pass(frame, network, (from, kind), scratch, tables, passage)
 }
 
@@ -98,6 +102,9 @@ pub fn arrive<F: Frame + ?Sized, T: GuardTables>(
     if !is_ip(ether_type) {
         return other(frame, ether_type, &passage.sender, &passage.receiver);
     }
+    let other = sender_network(tables, network, to, &scratch.packet.source);
+    let (network, shared) = between(network, other);
+    passage.shared = shared;
     pass(frame, network, (from, To::One), scratch, tables, passage)
 }
 
@@ -132,6 +139,7 @@ pub fn from_node<F: Frame + ?Sized, T: GuardTables>(
     passage: &mut Passage,
 ) -> Result<(), DropReason> {
     let network = passage.port.network;
+    passage.shared = network;
     passage.sender.clear();
     passage.take_receiver(tables, passage.port.port_id);
     let is_open = passage.receiver.egress | passage.receiver.ingress == 0;
@@ -187,6 +195,49 @@ pub fn from_node<F: Frame + ?Sized, T: GuardTables>(
         End::Port(number(came_by))
     };
     pass(frame, network, (from, To::One), scratch, tables, passage)
+}
+
+/// Returns the network in the key of a connection, and the one of both ends.
+///
+/// The connection is between ends of these networks. They may be one; of two there is none of both ends, 0. The key is the same in both directions. No other
+/// connection has the addresses there: networks that are routed to each other have none in common.
+#[inline(always)]
+pub const fn between(one: u32, other: u32) -> (u32, u32) {
+    if one == other {
+        (one, one)
+    } else if one < other {
+        (one, 0)
+    } else {
+        (other, 0)
+    }
+}
+
+/// Returns the network of a sender elsewhere, which has been believed.
+///
+/// It is a member of the receiver's network, or of one to which the gateway of that routes.
+#[inline(always)]
+pub fn sender_network<T: GuardTables>(
+    tables: &T,
+    network: u32,
+    to: &Endpoint,
+    source: &Ip16,
+) -> u32 {
+    if to.flags & ENDPOINT_ROUTES != 0
+        && tables.endpoint(network, source).is_none()
+        && let Some(route) = tables.route(network, source)
+    {
+        return route.network;
+    }
+    network
+}
+
+/// The network of the receiver of a frame, by the decision about it.
+#[inline(always)]
+pub const fn receiver_network(port: &Port, act: Act, scratch: &Scratch) -> u32 {
+    match act {
+        Act::Route => scratch.route.network,
+        _ => port.network,
+    }
 }
 
 /// No port of this node.

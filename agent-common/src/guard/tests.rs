@@ -7,10 +7,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::*;
 use crate::addr::MacAddr;
 use crate::drop::DropReason;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{ENDPOINT_ROUTES, Endpoint};
 use crate::policy::{self, Act, Scratch, Tables};
 use crate::port::{PORT_L3, Port};
+use crate::route::Route;
 
+mod across;
 mod again;
 mod allowed;
 mod bucket;
@@ -21,12 +23,17 @@ mod node;
 mod parts;
 
 const NETWORK: u32 = 7;
+/// A network that is routed to [`NETWORK`].
+const ROUTED: u32 = 5;
 const GENERATION: u32 = 3;
 
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [10, 0, 0, 2];
 /// A member whose labels are not known.
 const C: [u8; 4] = [10, 0, 0, 3];
+
+/// A member of [`ROUTED`].
+const D: [u8; 4] = [10, 1, 0, 4];
 
 const CLIENT: ([u8; 4], u16) = (A, 40_000);
 const SERVER: ([u8; 4], u16) = (B, 80);
@@ -119,6 +126,7 @@ impl World {
         let mut scratch = Scratch::EMPTY;
         policy::read(frame, &mut scratch).unwrap();
         scratch.to = endpoint(to);
+        scratch.route.network = network_of(to);
         let mut passage = self.passage(port(from));
         let act = Act::Route;
         let mut first = passage;
@@ -148,10 +156,14 @@ impl World {
     /// Takes a frame from another node.
     fn receive(&mut self, from: End, to: [u8; 4], frame: &[u8]) -> Result<(), DropReason> {
         let (mut scratch, mut passage) = (Scratch::EMPTY, self.passage.get());
-        let to = endpoint(to);
+        let network = network_of(to);
+        let to = Endpoint {
+            flags: ENDPOINT_ROUTES,
+            ..endpoint(to)
+        };
         let result = arrive(
             frame,
-            (NETWORK, from),
+            (network, from),
             &to,
             &mut scratch,
             self,
@@ -221,6 +233,10 @@ impl World {
     }
 }
 
+fn network_of(ip: [u8; 4]) -> u32 {
+    if ip == D { ROUTED } else { NETWORK }
+}
+
 fn port_id(ip: [u8; 4]) -> u16 {
     u16::from(ip[3])
 }
@@ -240,7 +256,7 @@ fn endpoint(ip: [u8; 4]) -> Endpoint {
 
 fn port(ip: [u8; 4]) -> Port {
     Port {
-        network: NETWORK,
+        network: network_of(ip),
         flags: PORT_L3,
         mac: mac(ip),
         mtu: 1500,
@@ -260,8 +276,19 @@ impl Tables for World {
     }
 
     fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
-        let known = [A, B, C].into_iter().find(|it| Ip16::from_v4(*it) == *ip);
-        known.filter(|_| network == NETWORK).map(endpoint)
+        let known = [A, B, C, D]
+            .into_iter()
+            .find(|it| Ip16::from_v4(*it) == *ip);
+        known.filter(|it| network == network_of(*it)).map(endpoint)
+    }
+
+    fn route(&self, network: u32, ip: &Ip16) -> Option<Route> {
+        let other = if network == NETWORK { ROUTED } else { NETWORK };
+        let is_there = self.endpoint(other, ip).is_some();
+        is_there.then_some(Route {
+            network: other,
+            mtu: 0,
+        })
     }
 
     fn station(&self, network: u32, of: MacAddr) -> Option<Endpoint> {

@@ -10,7 +10,9 @@ use crate::endpoint::{
     ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_SERVICE, ENDPOINT_WIRE, Endpoint,
 };
 use crate::packet::{Frame, ICMP_HLEN, IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_UDP, PORTS_LEN};
-use crate::port::{PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_NODE, PORT_OUTSIDE, PORT_WIRE, Port};
+use crate::port::{
+    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_NODE, PORT_OUTSIDE, PORT_ROUTES, PORT_WIRE, Port,
+};
 
 /// Flags of addresses that no port has, and that have a MAC address all the same.
 const ANSWERED_FOR: u32 = ENDPOINT_GATEWAY | ENDPOINT_SERVICE;
@@ -76,7 +78,13 @@ pub(super) fn by_ip<F: Frame + ?Sized, T: Tables>(
     tables: &T,
     scratch: &mut Scratch,
 ) -> Step<Act> {
-    let is_found = resolve::endpoint(port, tables, scratch)?;
+    let mut is_found = resolve::endpoint(port, tables, scratch)?;
+    scratch.route.network = port.network;
+    scratch.route.mtu = 0;
+    // What comes from outside is for the network that it comes to.
+    if !is_found && port.flags & (PORT_ROUTES | PORT_OUTSIDE) == PORT_ROUTES {
+        is_found = resolve::beyond(port, tables, scratch)?;
+    }
     if port.flags & PORT_NODE != 0 {
         return by_node(frame, port, scratch, is_found);
     }
@@ -159,6 +167,12 @@ fn enter<T: Tables>(port: &Port, tables: &T, packet: &Packet, to: &Endpoint) -> 
     match resolve::holder(port, tables, &packet.source) {
         // The way out has the gateway's address, and says by it that there were too many hops.
         Some(holder) if holder.flags & ENDPOINT_GATEWAY == 0 => drop(DropReason::SpoofedIp),
+        // Nor for one of another network to which the gateway routes.
+        None if port.flags & PORT_ROUTES != 0
+            && tables.route(port.network, &packet.source).is_some() =>
+        {
+            drop(DropReason::SpoofedIp)
+        }
         Some(_) | None => Ok(()),
     }
 }

@@ -5,7 +5,9 @@ use super::scratch::Scratch;
 use super::tables::Tables;
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::drop::DropReason;
-use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_WIRE, Endpoint};
+use crate::endpoint::{
+    ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE, Endpoint,
+};
 use crate::port::Port;
 
 /// Looks up the receiver of a frame on an L2 network; false when there is none.
@@ -36,6 +38,37 @@ pub(super) fn endpoint<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratch
     }
     let found = holder(port, tables, &scratch.packet.destination);
     Ok(keep(found, &mut scratch.to))
+}
+
+/// Looks up the receiver in the network to which the gateway routes.
+///
+/// False when it has no route there.
+///
+/// # Errors
+/// `NoEndpoint` when that network has no such address, and when none has it; `SpoofedIp` when it does not lead back.
+#[inline(always)]
+pub(super) fn beyond<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratch) -> Step<bool> {
+    let Some(route) = tables.route(port.network, &scratch.packet.destination) else {
+        return Ok(false);
+    };
+    scratch.route.network = route.network;
+    scratch.route.mtu = route.mtu;
+    // No endpoint is in network 0. The way out is no way for what the gateway has a route for.
+    let found = tables.endpoint(route.network, &scratch.packet.destination);
+    if !keep(found, &mut scratch.to) {
+        return drop(DropReason::NoEndpoint);
+    }
+    // Another node asks the same of what it gets.
+    if scratch.to.flags & (ENDPOINT_REMOTE | ENDPOINT_GATEWAY) == 0 {
+        let back = match tables.route(route.network, &scratch.packet.source) {
+            Some(back) => back.network,
+            None => 0,
+        };
+        if back != port.network {
+            return drop(DropReason::SpoofedIp);
+        }
+    }
+    Ok(true)
 }
 
 /// Looks up the endpoint with the packet's address; false when there is none.

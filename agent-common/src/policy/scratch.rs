@@ -5,6 +5,7 @@ use crate::addr::{Ip16, MacAddr};
 use crate::endpoint::Endpoint;
 use crate::packet::{Ipv6Payload, Start};
 use crate::partial::Partial;
+use crate::route::Route;
 
 /// Values that a stage leaves for those after it.
 ///
@@ -22,6 +23,8 @@ pub struct Scratch {
     pub target: Ip16,
     /// The receiver; `resolve` writes it. Of an answer its MAC address is what is told.
     pub to: Endpoint,
+    /// The receiver's network; `forward` writes it of a routed packet.
+    pub route: Route,
 }
 
 impl Scratch {
@@ -37,6 +40,7 @@ impl Scratch {
             mac: MacAddr([0; 6]),
             port_id: 0,
         },
+        route: Route::NOWHERE,
     };
 }
 

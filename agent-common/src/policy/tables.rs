@@ -2,6 +2,7 @@
 
 use crate::addr::{Ip16, MacAddr};
 use crate::endpoint::Endpoint;
+use crate::route::Route;
 
 /// Tables of the networks, in which the engine looks up by its own means.
 pub trait Tables {
@@ -13,6 +14,12 @@ pub trait Tables {
     #[inline(always)]
     fn way_out(&self, network: u32) -> Option<Endpoint> {
         self.endpoint(network, &Ip16::NONE)
+    }
+    /// The route of a network's gateway to an address of another network.
+    #[inline(always)]
+    fn route(&self, network: u32, ip: &Ip16) -> Option<Route> {
+        let _ = (network, ip);
+        None
     }
     /// The endpoint with this MAC address on this network.
     fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint>;

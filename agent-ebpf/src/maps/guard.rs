@@ -14,6 +14,7 @@ use agent_common::guard::{
 };
 use agent_common::map as size;
 use agent_common::policy::Tables;
+use agent_common::route::Route;
 use agent_common::seal::SealedGuard;
 use aya_ebpf::helpers::{bpf_jiffies64, bpf_ktime_get_ns};
 use aya_ebpf::macros::map;
@@ -106,6 +107,11 @@ impl Tables for GuardedTables {
     #[inline(always)]
     fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
         self.tables.endpoint(network, ip)
+    }
+
+    #[inline(always)]
+    fn route(&self, network: u32, ip: &Ip16) -> Option<Route> {
+        self.tables.route(network, ip)
     }
 
     #[inline(always)]

@@ -66,6 +66,16 @@ const DROPS: Columns = &[
     ("MEANING", "meaning"),
 ];
 
+const VPCS: Columns = &[
+    ("NAME", "name"),
+    ("CIDRS", "cidrs"),
+    ("NETWORKS", "networks"),
+    ("PEERS", "peers"),
+    ("READY", "ready"),
+    ("REASON", "reason"),
+    ("MESSAGE", "message"),
+];
+
 const UPLINKS: Columns = &[
     ("INTERFACE", "interface"),
     ("ADDRESSES", "addresses"),
@@ -84,6 +94,7 @@ pub(super) fn of(what: GetWhat, rows: &Value) -> String {
         GetWhat::Endpoints => ENDPOINTS,
         GetWhat::Drops => DROPS,
         GetWhat::Uplinks => UPLINKS,
+        GetWhat::Vpcs => VPCS,
         GetWhat::Services => return policies::services(rows),
         GetWhat::Policies => return policies::policies(rows),
         GetWhat::Flows => return policies::flows(rows),

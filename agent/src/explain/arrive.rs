@@ -209,7 +209,7 @@ async fn run(
     };
     let (arrival, lookups) = tables::arrive(&node.tables, frame, &network, origin)?;
     for lookup in lookups {
-        scene.tell(number, lookup, story)?;
+        scene.tell(lookup, story)?;
     }
     // Exhaustive, as for what pods send.
     match arrival {

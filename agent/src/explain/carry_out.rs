@@ -216,7 +216,7 @@ impl Departure<'_> {
             );
             return Ok(self.drop(DropReason::PathMtu));
         }
-        if let Some(outcome) = self.tunnel(&vtep, port, frame).await? {
+        if let Some(outcome) = self.tunnel(&vtep, frame).await? {
             return Ok(outcome);
         }
         let outcome = self.there(&peer, number, port, frame)?;
@@ -225,7 +225,7 @@ impl Departure<'_> {
             "node": peer,
             "vtep": address.to_string(),
             "mac": endpoint.mac.to_string(),
-            "vni": port.network,
+            "vni": self.receiver,
             "device": DEVICE,
         });
         Ok(outcome.unwrap_or_else(|| Outcome::new(Verdict::Tunnelled, text, details)))
@@ -236,7 +236,7 @@ impl Departure<'_> {
         let there = &self.scene.directory.there;
         let said = there
             .iter()
-            .find(|(network, it)| *network == self.record.network.id && it.mac == endpoint.mac);
+            .find(|(network, it)| *network == self.receiver && it.mac == endpoint.mac);
         let address = IpAddr::from(vtep.address());
         match said {
             None => self.story.disagree(format!(
@@ -254,12 +254,7 @@ impl Departure<'_> {
     /// Encapsulates a packet: device, outer headers, underlay.
     ///
     /// Returns an outcome when the packet ends there.
-    async fn tunnel(
-        &mut self,
-        vtep: &Vtep,
-        port: &Port,
-        frame: &[u8],
-    ) -> Result<Option<Outcome>, AgentError> {
+    async fn tunnel(&mut self, vtep: &Vtep, frame: &[u8]) -> Result<Option<Outcome>, AgentError> {
         let node = self.scene.node;
         let what = format!("device {}", vtep.device);
         if vtep.uplink != 0 {
@@ -283,7 +278,7 @@ impl Departure<'_> {
         self.story.step(
             device.name,
             format!("{own} to {address}, UDP {}", node.reach.tunnel_port()),
-            format!("VXLAN, VNI {}", port.network),
+            format!("VXLAN, VNI {}", self.receiver),
         );
         let added = added(address);
         let inner = u32::try_from(frame.len().saturating_sub(ETH_HLEN)).unwrap_or(u32::MAX);
@@ -346,7 +341,7 @@ impl Departure<'_> {
         port: &Port,
         frame: &[u8],
     ) -> Result<Option<Outcome>, AgentError> {
-        let number = port.network;
+        let number = self.receiver;
         let found = self.scene.look(|tables| tables.networks.get(&number))?;
         let routed = if port.flags & PORT_L3 != 0 {
             NETWORK_L3
@@ -354,13 +349,13 @@ impl Departure<'_> {
             0
         };
         let network = found.unwrap_or_else(|| Network::new(routed, port.mtu.into()));
-        if found.is_none() {
+        if found.is_none() && number == port.network {
             self.story.disagree(format!(
                 "NETWORKS has no entry for {number}: what comes back is dropped as unknown_network"
             ));
         }
         let node = &self.scene.node.tables;
-        let arrival = tables::arrive_there(node, frame, &network, (number, vtep))?;
+        let arrival = tables::arrive_there(node, frame, &network, (number, vtep, port.network))?;
         let what = format!("on {peer}, if its tables agree with these");
         Ok(match arrival {
             Arrival::Deliver(endpoint) => {

@@ -6,6 +6,7 @@ use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::drop::DropReason;
 use agent_common::policy::Decision;
 use agent_common::port::{PORT_L3, PORT_MORE_IPS, Port};
+use agent_common::route::RouteKey;
 use book::record::Attachment;
 
 use super::address::{self, Ends};
@@ -22,6 +23,8 @@ pub(super) struct Departure<'a> {
     pub(super) scene: &'a Scene<'a>,
     pub(super) record: &'a Attachment,
     pub(super) story: Story,
+    /// Number of the network of what receives the packet.
+    pub(super) receiver: u32,
 }
 
 /// Follows a packet of `record` to `to`.
@@ -47,6 +50,7 @@ pub(super) async fn follow(
         scene,
         record,
         story: Story::new(),
+        receiver: record.network.id,
     };
     let mut shown = Shown {
         network: record.network.name.clone(),
@@ -93,10 +97,26 @@ impl Departure<'_> {
             self.story.step(
                 format!("network of {}", self.scene.directory.name(to)),
                 there.clone(),
-                format!("networks never meet: {found} is looked up on {here}, not on {there}"),
+                match self.leads_to(ends)? == Some(network) {
+                    true => format!("the virtual gateway of {here} routes to {there}"),
+                    false => format!(
+                        "networks never meet: {found} is looked up on {here}, not on {there}"
+                    ),
+                },
             );
         }
         Ok(())
+    }
+
+    /// The network to which the virtual gateway routes what is for the destination.
+    fn leads_to(&self, ends: &Ends) -> Result<Option<u32>, AgentError> {
+        let Some((_, destination)) = ends.addresses else {
+            return Ok(None);
+        };
+        let own = self.record.network.id;
+        let key = RouteKey::of(own, destination.into());
+        let route = self.scene.look(|tables| tables.routes.get(&key))?;
+        Ok(route.map(|route| route.network))
     }
 
     async fn run(&mut self, ends: &Ends, shown: &mut Shown) -> Result<Outcome, AgentError> {
@@ -314,9 +334,10 @@ impl Departure<'_> {
 
     /// Runs the policy over the live tables, and tells what it looked at.
     pub(super) fn decide(&mut self, frame: &[u8], port: &Port) -> Result<Decision, AgentError> {
-        let (decision, lookups) = tables::decide(&self.scene.node.tables, frame, port)?;
+        let ((decision, receiver), lookups) = tables::decide(&self.scene.node.tables, frame, port)?;
+        self.receiver = receiver;
         for lookup in lookups {
-            self.scene.tell(port.network, lookup, &mut self.story)?;
+            self.scene.tell(lookup, &mut self.story)?;
         }
         Ok(decision)
     }

@@ -7,7 +7,7 @@ use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_REMOTE, Endpoint};
 use agent_common::vtep::Vtep;
 use book::record::{Attachment, NetworkFacts};
-use tables::remotes::{Peer, RemoteEndpoint};
+use remotes::{Peer, RemoteEndpoint};
 
 use super::question::{Address, Named, Party};
 use crate::error::ExplainError;

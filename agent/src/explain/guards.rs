@@ -16,6 +16,7 @@ use agent_common::guard::{
 use agent_common::packet::{ETH_P_ARP, ETH_P_IP, ETH_P_IPV6};
 use agent_common::policy::{self, Act, Packet, Scratch, Tables};
 use agent_common::port::{PORT_GUARD, PORT_OUTSIDE, Port};
+use agent_common::route::Route;
 use datapath::{DatapathError, connections};
 use tables::Reconciler;
 
@@ -57,6 +58,10 @@ impl Tables for LiveGuards<'_> {
 
     fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
         self.live.endpoint(network, ip)
+    }
+
+    fn route(&self, network: u32, ip: &Ip16) -> Option<Route> {
+        self.live.route(network, ip)
     }
 
     fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
@@ -238,7 +243,8 @@ impl Judged {
 struct Way<'a> {
     tables: &'a Reconciler,
     frame: &'a [u8],
-    network: u32,
+    /// Network in the connection's key, and the one of both ends.
+    networks: (u32, u32),
     from: End,
     to: To,
     sender: Option<u16>,
@@ -280,7 +286,7 @@ pub(super) fn depart(
     let way = Way {
         tables,
         frame,
-        network: port.network,
+        networks: guard::between(port.network, guard::receiver_network(port, act, &scratch)),
         from: if is_outside {
             End::Outside
         } else {
@@ -324,10 +330,12 @@ pub(super) fn arrive(
         // Nobody has read it, which it stands: it has passed the look at who sends it.
         policy::read(frame, &mut scratch).map(|_| ())
     };
+    let source = &scratch.packet.source;
+    let sender = guard::sender_network(&guards, network, to, source);
     let way = Way {
         tables,
         frame,
-        network,
+        networks: guard::between(network, sender),
         from,
         to: To::One,
         sender: None,
@@ -358,7 +366,7 @@ impl Way<'_> {
         } else {
             passage.tuple
         };
-        let (key, from_high) = FlowKey::of(self.network, &tuple);
+        let (key, from_high) = FlowKey::of(self.networks.0, &tuple);
         let mut found = guards.found.iter().filter_map(OnceCell::get);
         let connection =
             found.find(|(of, words)| *of == key && words.is_alive(of.protocol, guards.now));
@@ -446,6 +454,7 @@ impl Way<'_> {
         let guards = LiveGuards::new(self.tables, 0, true);
         let guard = guards.sets(port);
         let mut passage = Passage::EMPTY;
+        passage.shared = self.networks.1;
         let mut only = guard;
         let set = match direction {
             Direction::Egress => {
@@ -467,7 +476,7 @@ impl Way<'_> {
             let way = (self.from, self.to);
             guard::pass(
                 self.frame,
-                self.network,
+                self.networks.0,
                 way,
                 scratch,
                 &guards,
@@ -477,7 +486,7 @@ impl Way<'_> {
             Ok(())
         };
         let atom = if is_judged {
-            guards.atom(guard.generation, self.network, &other)
+            guards.atom(guard.generation, self.networks.1, &other)
         } else {
             guard::UNKNOWN_ATOM
         };

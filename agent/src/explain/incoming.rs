@@ -169,7 +169,7 @@ async fn run(
     });
     let (incoming, lookups) = tables::incoming(&scene.node.tables, frame, network, number)?;
     for lookup in lookups {
-        scene.tell(number, lookup, story)?;
+        scene.tell(lookup, story)?;
     }
     // Exhaustive, as for what pods send.
     match incoming {

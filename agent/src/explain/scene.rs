@@ -50,12 +50,8 @@ impl Scene<'_> {
     }
 
     /// Tells of a look that the policy took into a map of `network`.
-    pub(super) fn tell(
-        &self,
-        network: u32,
-        lookup: Lookup,
-        story: &mut Story,
-    ) -> Result<(), AgentError> {
+    pub(super) fn tell(&self, lookup: Lookup, story: &mut Story) -> Result<(), AgentError> {
+        let network = lookup.network;
         let name = self.directory.network_name(network);
         let (map, key) = match lookup.key {
             Address::Ip(ip) => ("ENDPOINTS", ip.to_string()),
@@ -70,6 +66,19 @@ impl Scene<'_> {
                     "not the port's"
                 };
                 story.step(format!("PORT_ADDRESSES[{key}]"), text, verdict);
+                return Ok(());
+            }
+            Hit::Route(route) => {
+                let to = route.filter(|it| it.network != 0);
+                let (found, verdict) = match (route, to) {
+                    (_, Some(to)) => (
+                        self.directory.network_name(to.network),
+                        "the virtual gateway routes there",
+                    ),
+                    (Some(_), None) => ("no network".to_owned(), "no network of the VPC has it"),
+                    (None, None) => ("nothing".to_owned(), ""),
+                };
+                story.step(format!("ROUTES[{name}, {key}]"), found, verdict);
                 return Ok(());
             }
             Hit::At(endpoint) => endpoint,

@@ -6,9 +6,11 @@ use std::net::IpAddr;
 use agent_common::addr::{Ip16, MacAddr};
 use agent_common::arrival::{self, Arrival, Origin};
 use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_REMOTE, Endpoint, EndpointKey, FdbKey};
+use agent_common::guard;
 use agent_common::network::Network;
-use agent_common::policy::{self, Decision, Tables};
+use agent_common::policy::{self, Decision, Scratch, Tables};
 use agent_common::port::{Port, PortAddressKey};
+use agent_common::route::{Route, RouteKey};
 use agent_common::wire::{self, Incoming, WireKey};
 use datapath::{DatapathError, GuardMaps};
 use tables::Reconciler;
@@ -18,6 +20,8 @@ use super::question::Address;
 /// One look into a table, by the policy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lookup {
+    /// The network that it is in; 0 for none.
+    pub(super) network: u32,
     /// By what.
     pub(super) key: Address,
     /// Entry that the lookup found.
@@ -31,6 +35,8 @@ pub(super) enum Hit {
     Further(bool),
     /// `ENDPOINTS` or `FDB`: where it is.
     At(Option<Endpoint>),
+    /// `ROUTES`: the network to which the virtual gateway routes.
+    Route(Option<Route>),
 }
 
 /// The maps, which the policy reads and this remembers.
@@ -74,8 +80,13 @@ impl<'a> Live<'a> {
         })
     }
 
-    fn note(&self, key: Address, found: Hit) {
-        self.lookups.borrow_mut().push(Lookup { key, found });
+    fn note(&self, network: u32, key: Address, found: Hit) {
+        let lookup = Lookup {
+            network,
+            key,
+            found,
+        };
+        self.lookups.borrow_mut().push(lookup);
     }
 
     /// Returns the value and the lookups, unless the kernel refused one.
@@ -96,21 +107,28 @@ impl Tables for Live<'_> {
         let found = self
             .look(|tables| tables.port_addresses.get(&key))
             .is_some();
-        self.note(Address::Ip((*ip).into()), Hit::Further(found));
+        self.note(0, Address::Ip((*ip).into()), Hit::Further(found));
         found
     }
 
     fn endpoint(&self, network: u32, ip: &Ip16) -> Option<Endpoint> {
         let key = EndpointKey { network, ip: *ip };
         let found = self.look(|tables| tables.endpoints.get(&key));
-        self.note(Address::Ip((*ip).into()), Hit::At(found));
+        self.note(network, Address::Ip((*ip).into()), Hit::At(found));
+        found
+    }
+
+    fn route(&self, network: u32, ip: &Ip16) -> Option<Route> {
+        let key = RouteKey::of(network, *ip);
+        let found = self.look(|tables| tables.routes.get(&key));
+        self.note(network, Address::Ip((*ip).into()), Hit::Route(found));
         found
     }
 
     fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
         let key = FdbKey::new(network, mac);
         let found = self.look(|tables| tables.fdb.get(&key));
-        self.note(Address::Mac(mac), Hit::At(found));
+        self.note(network, Address::Mac(mac), Hit::At(found));
         found
     }
 
@@ -132,16 +150,20 @@ impl Tables for Live<'_> {
 
 /// Decides about a frame of this port, as the programs do.
 ///
+/// Returns the receiver's network, too.
+///
 /// # Errors
 /// When the kernel does not tell what is in a map.
 pub(super) fn decide(
     tables: &Reconciler,
     frame: &[u8],
     port: &Port,
-) -> Result<(Decision, Vec<Lookup>), DatapathError> {
+) -> Result<((Decision, u32), Vec<Lookup>), DatapathError> {
     let live = Live::new(tables, port.home);
-    let decision = policy::decide(frame, port, &live);
-    live.end(decision)
+    let mut scratch = Scratch::EMPTY;
+    let act = policy::decide_in(frame, port, &live, &mut scratch);
+    let network = guard::receiver_network(port, act, &scratch);
+    live.end((act.with(&scratch), network))
 }
 
 /// Decides about a frame from another node, as the programs do.
@@ -199,6 +221,8 @@ struct Mirrored<'a> {
     live: Live<'a>,
     /// The other node.
     there: u32,
+    /// The network of the sender.
+    from: u32,
 }
 
 impl Mirrored<'_> {
@@ -231,6 +255,14 @@ impl Tables for Mirrored<'_> {
         self.live.endpoint(network, ip).map(|it| self.turn(it))
     }
 
+    /// Its gateway leads to where the packet is from, as this one's leads there.
+    fn route(&self, network: u32, _: &Ip16) -> Option<Route> {
+        (network != self.from).then_some(Route {
+            network: self.from,
+            mtu: 0,
+        })
+    }
+
     fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {
         self.live.station(network, mac).map(|it| self.turn(it))
     }
@@ -250,11 +282,12 @@ pub(super) fn arrive_there(
     tables: &Reconciler,
     frame: &[u8],
     network: &Network,
-    (number, there): (u32, u32),
+    (number, there, from): (u32, u32, u32),
 ) -> Result<Arrival, DatapathError> {
     let mirrored = Mirrored {
         live: Live::new(tables, 0),
         there,
+        from,
     };
     let origin = Origin {
         network: number,

@@ -11,7 +11,7 @@ use cluster::watch::{Kind, follow_into};
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 use reach::members::spanning;
-use tables::remotes::{Block, ByAddress, Remotes, Reservation};
+use remotes::{Block, ByAddress, Remotes, Reservation};
 use tokio::sync::Notify;
 
 use super::home::Home;
@@ -36,13 +36,18 @@ impl Blocks {
     /// It begins when the node has the first attachment of a network that spans nodes.
     pub(super) async fn work(&self) {
         let mut changes = self.home.book.ledger().changes();
+        let mut objects = self.home.world.changes();
         loop {
             changes.mark_unchanged();
-            if !spanning(&self.home.book.ledger()).is_empty() {
+            objects.mark_unchanged();
+            if !spanning(&self.home.book.ledger(), &self.home.world.get()).is_empty() {
                 break;
             }
-            // The sender lives as long as the node.
-            let _ = changes.changed().await;
+            // Both senders live as long as the node.
+            tokio::select! {
+                _ = changes.changed() => {}
+                _ = objects.changed() => {}
+            }
         }
         // Who waits for all to be read is told by `Remotes`.
         let kind = Kind::new("ipblocks", false, &Arc::new(Notify::new()));

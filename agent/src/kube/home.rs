@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use book::Book;
 use metrics::Metrics;
-use tables::remotes::Remotes;
+use remotes::Remotes;
 use tokio::sync::watch;
 use world::Current;
 use world::lists::ListOptions;

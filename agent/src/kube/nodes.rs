@@ -14,7 +14,7 @@ use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt as _};
 use node_stack::routing::{Nodes as Known, Peer};
 use reach::Reach;
-use tables::remotes::{NodeFacts, Remotes};
+use remotes::{NodeFacts, Remotes};
 use tokio::sync::{Notify, watch};
 
 use crate::service_objects::Placed;

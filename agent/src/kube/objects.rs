@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::nad::CONFIG_MAX;
 use api::{
     AttachmentParameters, Given, IpamClaim, NetworkAttachmentDefinition, Object, Origin,
-    PodNetwork, PodNetworkAttachment, PodNetworkParameters, Resource as ApiResource,
+    PodNetwork, PodNetworkAttachment, PodNetworkParameters, Resource as ApiResource, Vpc,
     decided_transport,
 };
 use cluster::Work;
@@ -28,6 +28,7 @@ pub(super) struct Objects {
     attachment_parameters: Guarded<AttachmentParameters>,
     definitions: Guarded<NetworkAttachmentDefinition>,
     claims: Guarded<IpamClaim>,
+    vpcs: Guarded<Vpc>,
     changed: Arc<Notify>,
 }
 
@@ -48,6 +49,8 @@ impl Objects {
                 trim_definition,
             ),
             claims: copier.optional("ipamclaims"),
+            // Not there in a cluster whose definitions are of before.
+            vpcs: copier.kept("vpcs"),
             changed,
         };
         (this, copier.work())
@@ -70,6 +73,7 @@ impl Objects {
             &self.attachment_parameters.kind,
             &self.definitions.kind,
             &self.claims.kind,
+            &self.vpcs.kind,
         ];
         let unread = copied::unread(kinds);
         if !unread.is_empty() {
@@ -80,6 +84,7 @@ impl Objects {
         collect(&self.attachments, &mut objects, &mut broken);
         collect(&self.network_parameters, &mut objects, &mut broken);
         collect(&self.attachment_parameters, &mut objects, &mut broken);
+        collect(&self.vpcs, &mut objects, &mut broken);
         let definitions = self.definitions.map(&mut broken, |object| Definition {
             annotations: object.metadata.annotations.clone().unwrap_or_default(),
             config: object.spec.config.clone(),

@@ -115,6 +115,7 @@ impl<S: Clone> Manifest<S> {
                 namespace: meta.namespace.clone(),
                 labels: meta.labels.clone().unwrap_or_default(),
                 annotations: meta.annotations.clone().unwrap_or_default(),
+                created: meta.creation_timestamp.as_ref().map(|it| it.0.as_second()),
             },
             spec: object.spec().clone(),
         }
@@ -145,6 +146,9 @@ pub struct Metadata {
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub annotations: BTreeMap<String, String>,
+    /// Second at which the API server made it (Unix time); none of a file.
+    #[serde(skip)]
+    pub created: Option<i64>,
 }
 
 /// A reference to an object with parameters (KEP-3698 `parametersRefs[]`).

@@ -235,7 +235,7 @@ pub fn resolve_with(
     refuse_shared_ids(&mut networks);
     routing::refuse_second(&mut networks);
     wires::refuse_second_owners(&mut networks);
-    let vpcs = Vpcs::of(&index.vpcs, &mut networks);
+    let vpcs = Vpcs::of(&index.vpcs, &index.ages, &mut networks);
     let attachments = index
         .attachments
         .iter()

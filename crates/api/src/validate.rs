@@ -18,6 +18,7 @@ pub use attachment::{AttachmentRequest, IpRequest, attachment_request};
 pub use bandwidth::{Bandwidth, Limit, RATE_MAX, RATE_MIN};
 pub use endpoint_slice::{Endpoint, EndpointPod, EndpointSlice};
 pub(crate) use ether_types::{ETHER_TYPE_PATTERN, ETHER_TYPES_MAX};
+pub(crate) use network::overlap;
 pub use network::{MTU_MAX, Network, NetworkId, Subnet, Written, is_pod_address, network};
 pub use problem::{FieldError, FieldErrors, FieldProblem};
 pub use routes::{PushedRoute, RouteRequest};

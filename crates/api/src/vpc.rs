@@ -18,6 +18,10 @@ pub(crate) const VPC_CIDRS_MAX: u32 = 8;
 pub(crate) const VPC_PEERS_MAX: u32 = 16;
 
 /// `spec` of a `Vpc`.
+#[expect(
+    clippy::duplicated_attributes,
+    reason = "two columns may have one type"
+)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema)]
 #[kube(
     group = "podnet.dev",
@@ -83,9 +87,9 @@ pub struct VpcSpec {
             .message("must be unicast prefixes, not in or around 0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255, ::/8, fe80::/10 or ff00::/8"),
     ]))]
     pub cidrs: Vec<String>,
-    /// VPCs that it is routed to, if they name it as well and no prefix of theirs overlaps.
+    /// VPCs that it is routed to.
     ///
-    /// Their own peers are not reached by them.
+    /// They have to name it as well, and no prefix of theirs may overlap. Their own peers are not reached by them.
     #[schemars(length(max = VPC_PEERS_MAX))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["vpc"]))]
     #[serde(

@@ -137,6 +137,43 @@ impl NetworkFacts {
         }
     }
 
+    /// True when both come to the same but for routes to other networks.
+    ///
+    /// Those that pods get change with the VPC and its peers, and pods of before keep theirs.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        // By name: a new field does not compile without its line below.
+        let Self {
+            name,
+            id,
+            routed,
+            by_node,
+            transport,
+            egress,
+            to_services,
+            leaves_by_uplink,
+            wire,
+            mtu,
+            subnets,
+            routes,
+            service_cidrs,
+            vpc_cidrs: _,
+        } = self;
+        let flags = [*routed, *by_node, *egress, *to_services, *leaves_by_uplink];
+        let others = [
+            other.routed,
+            other.by_node,
+            other.egress,
+            other.to_services,
+            other.leaves_by_uplink,
+        ];
+        (name, *id, flags, *mtu) == (&other.name, other.id, others, other.mtu)
+            && *transport == other.transport
+            && *wire == other.wire
+            && *subnets == other.subnets
+            && *routes == other.routes
+            && *service_cidrs == other.service_cidrs
+    }
+
     /// Its subnets.
     pub fn prefixes(&self) -> Vec<Prefix> {
         self.subnets.iter().map(|subnet| subnet.prefix).collect()

@@ -74,7 +74,13 @@ impl<'a> Copier<'a> {
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
     {
-        let kind = Kind::new(name, optional, &self.changed);
+        self.copy_kind(Kind::new(name, optional, &self.changed), selection, trim)
+    }
+
+    fn copy_kind<K>(&mut self, kind: Arc<Kind>, selection: Config, trim: fn(&mut K)) -> Copied<K>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    {
         let writer = Writer::<K>::default();
         let store = writer.as_reader();
         let api = Api::all(self.client.clone());
@@ -120,6 +126,14 @@ impl<'a> Copier<'a> {
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
     {
         self.copy(name, true, Config::default(), trim)
+    }
+
+    /// Of all objects of a kind that a cluster may do without, until it has been there.
+    pub fn kept<K>(&mut self, name: &'static str) -> Copied<K>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    {
+        self.copy_kind(Kind::new_kept(name, &self.changed), Config::default(), trim)
     }
 
     /// Returns the tasks that keep the copies up to date, to be polled all the time.

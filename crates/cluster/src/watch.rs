@@ -41,6 +41,8 @@ pub struct Kind {
     pub name: &'static str,
     /// A cluster may do without it.
     pub optional: bool,
+    /// Objects that were read stay where the kind is not defined for a moment.
+    kept: bool,
     progress: Mutex<Progress>,
     /// Told of each change of the copy or of the progress.
     changed: Arc<Notify>,
@@ -52,6 +54,18 @@ impl Kind {
         Arc::new(Self {
             name,
             optional,
+            kept: !optional,
+            progress: Mutex::new(Progress::Unread(None)),
+            changed: Arc::clone(changed),
+        })
+    }
+
+    /// A kind that a cluster may do without, until it has been there.
+    pub fn new_kept(name: &'static str, changed: &Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            optional: true,
+            kept: true,
             progress: Mutex::new(Progress::Unread(None)),
             changed: Arc::clone(changed),
         })
@@ -177,13 +191,13 @@ pub async fn follow_into<K>(
 
 /// Handles a kind that is not defined, or not any more.
 ///
-/// Objects of a kind that podnet cannot do without are kept: somebody is replacing definitions, and
-/// pods that start now should not suffer.
+/// Objects of a kind that podnet cannot do without are kept, and those that keep networks apart: somebody is replacing
+/// definitions, and pods that start now should not suffer. The server deletes objects before their definition.
 fn absent<K>(kind: &Kind, apply: &mut impl FnMut(&Event<K>)) {
     let known = kind.progress().clone();
     match known {
         Progress::Absent => {}
-        Progress::Read if !kind.optional => {
+        Progress::Read if kind.kept => {
             tracing::error!(
                 kind = kind.name,
                 "the cluster does not define this kind any more; the objects read before are used"

@@ -189,6 +189,8 @@ pub enum GetWhat {
     Policies,
     /// Services: addresses, ports and endpoints.
     Services,
+    /// VPCs: networks that are routed to each other.
+    Vpcs,
     /// Connections that policies let pass.
     Flows,
 }

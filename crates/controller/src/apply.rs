@@ -152,7 +152,7 @@ impl Executor {
         done &= excess;
         done &= self.slices(&plan.slices).await;
         // Last, because nothing waits for it.
-        self.parameters(&plan.parameters).await;
+        self.parameters(&plan.vpcs, &plan.parameters).await;
         (done, asked)
     }
 
@@ -459,6 +459,7 @@ fn kind_label(resource: &ApiResource) -> &'static str {
         Kind::PodNetwork,
         Kind::PodNetworkParameters,
         Kind::AttachmentParameters,
+        Kind::Vpc,
     ];
     let found = kinds
         .into_iter()
@@ -478,6 +479,9 @@ fn status_patch(
     }
     if let Some(count) = status.used_by {
         fields["usedBy"] = count.into();
+    }
+    if let Some(count) = status.networks {
+        fields["networks"] = count.into();
     }
     if let Some(transport) = status.transport {
         fields["transport"] = transport.as_str().into();

@@ -28,6 +28,7 @@ mod policies;
 pub mod reclaim;
 pub mod server;
 mod setbacks;
+mod vpcs;
 
 use std::io;
 use std::sync::Arc;

@@ -22,6 +22,7 @@ use super::gate::{self, ObjectState, States};
 use super::numbers::{self, Numbered};
 use super::parameters;
 use super::reclaim::{self, BlockStep, Orphans};
+use super::vpcs;
 
 /// The finalizer of networks and attachments in use (KEP-PN-U1).
 pub const FINALIZER: &str = "podnet.dev/in-use";
@@ -50,6 +51,8 @@ pub struct Plan {
     pub attachments: Vec<ObjectStep>,
     /// Parameters.
     pub parameters: parameters::Steps,
+    /// Steps about the status of VPCs.
+    pub vpcs: Vec<ObjectStep>,
     /// Pods.
     pub pods: Vec<(Arc<Pod>, PodStep)>,
     /// Blocks of addresses.
@@ -102,6 +105,8 @@ pub struct Status {
     pub transport: Option<Transport>,
     /// How many objects name a parameters object.
     pub used_by: Option<i64>,
+    /// How many networks a VPC has.
+    pub networks: Option<i64>,
 }
 
 /// Step about a pod.
@@ -134,6 +139,7 @@ pub fn plan(view: &View, choices: &Choices, orphans: &mut Orphans, now: Timestam
     let resolved = view.resolve();
     let states = objects(view, &resolved, &usage, now, &mut plan);
     plan.parameters = parameters::steps(view, now);
+    plan.vpcs = vpcs::steps(view, &resolved, now);
     for pod in view.pods.values() {
         if let Some(step) = pod_step(pod, view, &states) {
             plan.pods.push((Arc::clone(pod), step));

@@ -415,6 +415,7 @@ fn tables(maps: &mut Maps, layout: &Layout) -> Result<Tables, DatapathError> {
         vteps: Vteps::new(maps.take("VTEPS")?, sources)?,
         wires: table("WIRES", maps, layout)?,
         next_hops: table("NEXT_HOPS", maps, layout)?,
+        routes: table("ROUTES", maps, layout)?,
         uplinks: table("UPLINKS", maps, layout)?,
         outlets: table("OUTLETS", maps, layout)?,
         storm: Storm::new(|name| maps.take(name))?,

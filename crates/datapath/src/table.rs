@@ -9,6 +9,7 @@ use agent_common::endpoint::{Endpoint, EndpointKey, FdbKey};
 use agent_common::flood::{FloodKey, FloodPorts};
 use agent_common::network::Network;
 use agent_common::port::{Port, PortAddressKey};
+use agent_common::route::{Route, RouteKey};
 use agent_common::seal::{SealedEndpoint, SealedNetwork, SealedPort, SealedWire, Stored};
 use agent_common::uplink::Uplink;
 use agent_common::vtep::{FloodVteps, NOBODY, Vtep};
@@ -25,7 +26,7 @@ use crate::storm::Storm;
 pub trait Bytes: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static {}
 impl<T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static> Bytes for T {}
 
-/// One hash map.
+/// One hash map, or one trie of prefixes.
 pub struct Table<K: Bytes, V, S: Bytes = V> {
     name: &'static str,
     max_entries: u32,
@@ -47,6 +48,11 @@ impl<K: Bytes + Ord, V: Bytes, S: Bytes + Stored<K, V>> Table<K, V, S> {
         max_entries: u32,
         map: Map,
     ) -> Result<Self, DatapathError> {
+        // The system calls for a trie of prefixes are the same, with the length in front of the key.
+        let map = match map {
+            Map::LpmTrie(data) => Map::HashMap(data),
+            map => map,
+        };
         let map = HashMap::try_from(map).map_err(DatapathError::map("open", name))?;
         Ok(Self {
             name,
@@ -205,6 +211,8 @@ pub struct Entries {
     pub wires: BTreeMap<WireKey, u32>,
     /// `NEXT_HOPS`.
     pub next_hops: BTreeMap<EndpointKey, NextHop>,
+    /// `ROUTES`.
+    pub routes: BTreeMap<RouteKey, Route>,
 }
 
 /// The maps that say who is where. The reconciler is their only writer.
@@ -228,6 +236,8 @@ pub struct Tables {
     pub wires: Table<WireKey, u32, SealedWire>,
     /// Routers that lead to members on other nodes.
     pub next_hops: Table<EndpointKey, NextHop>,
+    /// Prefixes to which virtual gateways route, in other networks.
+    pub routes: Table<RouteKey, Route>,
     /// The other nodes.
     pub vteps: Vteps,
     /// Packets that are taken from interfaces of the node, by ifindex.
@@ -240,7 +250,7 @@ pub struct Tables {
 
 impl Tables {
     /// Returns the names of the hash maps, and the entries that each can have.
-    pub fn limits(&self) -> [(&'static str, u32); 9] {
+    pub fn limits(&self) -> [(&'static str, u32); 10] {
         [
             self.ports.limit(),
             self.port_addresses.limit(),
@@ -251,6 +261,7 @@ impl Tables {
             self.flood_vteps.limit(),
             self.wires.limit(),
             self.next_hops.limit(),
+            self.routes.limit(),
         ]
     }
 
@@ -269,6 +280,7 @@ impl Tables {
             flood_vteps: self.flood_vteps.dump()?,
             wires: self.wires.dump()?,
             next_hops: self.next_hops.dump()?,
+            routes: self.routes.dump()?,
         })
     }
 
@@ -285,6 +297,7 @@ impl Tables {
         self.wires.subtract(&old.wires, &new.wires)?;
         self.networks.subtract(&old.networks, &new.networks)?;
         self.next_hops.add(&old.next_hops, &new.next_hops)?;
+        self.routes.add(&old.routes, &new.routes)?;
         self.fdb.add(&old.fdb, &new.fdb)?;
         self.endpoints.add(&old.endpoints, &new.endpoints)?;
         self.port_addresses
@@ -300,6 +313,7 @@ impl Tables {
         self.fdb.subtract(&old.fdb, &new.fdb)?;
         self.endpoints.subtract(&old.endpoints, &new.endpoints)?;
         self.next_hops.subtract(&old.next_hops, &new.next_hops)?;
+        self.routes.subtract(&old.routes, &new.routes)?;
         self.port_addresses
             .subtract(&old.port_addresses, &new.port_addresses)
     }

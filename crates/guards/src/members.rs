@@ -9,7 +9,7 @@ use book::record::{Attachment, NetworkFacts};
 use policy::{
     Direction, Labels, Member, NamedPort, Node, Policy, Protocol, Workload, Workloads, World,
 };
-use tables::remotes::{RemoteEndpoint, Resolved};
+use remotes::{RemoteEndpoint, Resolved};
 use world::policies::{PodFacts, PolicyWorld};
 
 use crate::Inputs;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::{
     AttachmentParameters, IpBlock, IpReservation, IpamClaim, NODE_DEFAULT_ANNOTATION,
     NODE_DEFAULT_MAX, NetworkAttachmentDefinition, PodNetwork, PodNetworkAttachment,
-    PodNetworkEndpointSlice, PodNetworkParameters,
+    PodNetworkEndpointSlice, PodNetworkParameters, Vpc,
 };
 use cluster::Work;
 use cluster::copied::{self, Copied, Copier, Guarded, Key, settled, trim, trim_all};
@@ -30,6 +30,7 @@ pub struct Copies {
     attachment_parameters: Guarded<AttachmentParameters>,
     definitions: Guarded<NetworkAttachmentDefinition>,
     claims: Guarded<IpamClaim>,
+    vpcs: Guarded<Vpc>,
     blocks: Guarded<IpBlock>,
     reservations: Guarded<IpReservation>,
     slices: Copied<PartialObjectMeta<PodNetworkEndpointSlice>>,
@@ -50,6 +51,8 @@ impl Copies {
             attachment_parameters: make.needed("attachmentparameters"),
             definitions: make.optional("network-attachment-definitions"),
             claims: make.optional("ipamclaims"),
+            // Not there in a cluster whose definitions are of before.
+            vpcs: make.kept("vpcs"),
             blocks: make.needed("ipblocks"),
             reservations: make.needed("ipreservations"),
             // Most of a slice are members, and nobody here reads them.
@@ -77,6 +80,7 @@ impl Copies {
             &self.attachment_parameters.kind,
             &self.definitions.kind,
             &self.claims.kind,
+            &self.vpcs.kind,
             &self.blocks.kind,
             &self.reservations.kind,
             &self.slices.kind,
@@ -93,6 +97,7 @@ impl Copies {
             attachments: by_key(&self.attachments, &mut unreadable),
             network_parameters: list(&self.network_parameters, &mut unreadable),
             attachment_parameters: list(&self.attachment_parameters, &mut unreadable),
+            vpcs: list(&self.vpcs, &mut unreadable),
             blocks: list(&self.blocks, &mut unreadable),
             reservations: list(&self.reservations, &mut unreadable),
             slices: self.slices.store.state(),

@@ -11,7 +11,7 @@ use api::selection::SelectionRules;
 use api::{
     AttachmentParameters, IpBlock, IpReservation, IpamClaim, NODE_DEFAULT_ANNOTATION,
     NetworkAttachmentDefinition, Object, Origin, PodNetwork, PodNetworkAttachment,
-    PodNetworkEndpointSlice, PodNetworkParameters, Resolved, Resource, Routing,
+    PodNetworkEndpointSlice, PodNetworkParameters, Resolved, Resource, Routing, Vpc,
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
@@ -35,6 +35,8 @@ pub struct View {
     pub network_parameters: Vec<Arc<PodNetworkParameters>>,
     /// Parameters of attachments.
     pub attachment_parameters: Vec<Arc<AttachmentParameters>>,
+    /// Networks that are routed to each other.
+    pub vpcs: Vec<Arc<Vpc>>,
     /// Meaning of each `NetworkAttachmentDefinition`.
     pub definitions: BTreeMap<Key, Result<Meaning, DefinitionError>>,
     /// Parameters of the definitions that networks name in their `parametersRefs`.
@@ -95,10 +97,12 @@ impl View {
         let network_parameters = network_parameters.map(|it| Resource::from(&**it));
         let attachment_parameters = self.attachment_parameters.iter();
         let attachment_parameters = attachment_parameters.map(|it| Resource::from(&**it));
+        let vpcs = self.vpcs.iter().map(|it| Resource::from(&**it));
         let all = networks
             .chain(attachments)
             .chain(network_parameters)
-            .chain(attachment_parameters);
+            .chain(attachment_parameters)
+            .chain(vpcs);
         let all = all.map(|resource| Object {
             origin: Origin::api_server(),
             resource,

@@ -7,6 +7,7 @@
 //! - [`uplinks`] are the interfaces by which other nodes send to this one, [`early_drop`] drops there.
 //! - [`uplink_networks`] are networks that a VLAN or a node's interface carries.
 //! - [`node_stack`] is what goes through the node's own stack: egress, and the network that the node routes for.
+//! - [`vpcs`] routes between networks.
 //! - [`members`] publishes the members of this node, as files where there is no cluster.
 //! - [`rulesets`] writes podnet's tables of nf_tables again when another program changes them.
 
@@ -23,8 +24,8 @@ use metrics::Metrics;
 use netdev::LinkEvent;
 use node_stack::egress::{self, ClusterServices, Egress, GatewayOptions, Tracked};
 use node_stack::routing::{NodeRouting, Nodes};
+use remotes::Remotes;
 use tables::Reconciler;
-use tables::remotes::Remotes;
 use telemetry::chain;
 use tokio::sync::watch;
 use world::Current;
@@ -37,6 +38,7 @@ use crate::rulesets::Rulesets;
 use crate::underlay::Underlay;
 use crate::uplink_networks::UplinkNetworks;
 use crate::uplinks::Uplinks;
+use crate::vpcs::Vpcs;
 
 pub mod early_drop;
 pub mod error;
@@ -48,6 +50,7 @@ pub mod rulesets;
 pub mod underlay;
 pub mod uplink_networks;
 pub mod uplinks;
+pub mod vpcs;
 
 pub use error::ReachError;
 
@@ -108,6 +111,7 @@ pub struct Reach {
     uplink_networks: Arc<UplinkNetworks>,
     underlay: Underlay,
     rulesets: Rulesets,
+    vpcs: Vpcs,
 }
 
 impl Reach {
@@ -158,6 +162,7 @@ impl Reach {
             Arc::clone(&remotes),
             Arc::clone(&uplinks),
         ));
+        let vpcs = Vpcs::new(Arc::clone(&book), Arc::clone(&world), Arc::clone(&tables));
         let underlay = Underlay::new(
             Arc::clone(&host),
             tables,
@@ -190,6 +195,7 @@ impl Reach {
             uplink_networks,
             underlay,
             rulesets,
+            vpcs,
         })
     }
 
@@ -348,6 +354,7 @@ impl Reach {
             end = self.rulesets.keep() => ended("watching nf_tables", reason(end.err().as_ref())),
             () = self.routing.keep() => ended("routing for the node's network", "it ended".into()),
             () = self.members.serve() => ended("following networks in use", "it ended".into()),
+            () = self.vpcs.keep() => ended("routing between networks of VPCs", "it ended".into()),
         }
     }
 

@@ -4,6 +4,7 @@
 
 use api::{Network, Transport};
 use book::record::NetworkFacts;
+use datapath::DatapathError;
 use node_stack::egress::EgressError;
 use node_stack::routing::NotRouting;
 use telemetry::chain;
@@ -80,6 +81,19 @@ pub(super) trait Members: Sync {
     /// When the kernel does not tell.
     fn find_hops(&self) -> impl Future<Output = Result<(), UplinkNetworkError>> + Send;
 
+    /// Brings routes between networks up to date, before the first port of one.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn route(&self, facts: &NetworkFacts)
+    -> impl Future<Output = Result<(), DatapathError>> + Send;
+
+    /// Brings all routes between networks up to date.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn route_all(&self) -> impl Future<Output = Result<(), DatapathError>> + Send;
+
     /// Opens the way out of a network, behind its guards.
     ///
     /// # Errors
@@ -130,6 +144,7 @@ pub(super) async fn ensure(members: &impl Members, facts: &NetworkFacts) -> Resu
     if facts.wire.is_some() {
         Box::pin(members.plug()).await?;
     }
+    Box::pin(members.route(facts)).await?;
     Ok(Box::pin(members.open(facts)).await?)
 }
 
@@ -167,6 +182,9 @@ pub(super) async fn recover(members: &impl Members) {
     }
     if let Err(error) = Box::pin(members.find_hops()).await {
         tracing::error!(error = %chain(&error), "the next hops to other nodes are not known yet; the audit tries again");
+    }
+    if let Err(error) = Box::pin(members.route_all()).await {
+        tracing::error!(error = %chain(&error), "the routes between networks of VPCs are not as they should be; they are tried again within a second");
     }
 }
 

@@ -15,9 +15,11 @@ use book::Book;
 use book::ledger::Ledger;
 use book::record::{Attachment, NetworkFacts};
 use k8s_openapi::jiff::Timestamp;
-use tables::remotes::{Remotes, Served};
+use remotes::{Remotes, Served};
 use world::policies::PolicyCurrent;
 use world::{Current, World};
+
+use crate::vpcs;
 
 pub mod files;
 mod options;
@@ -116,6 +118,8 @@ fn pod_of(record: &Attachment, pods: Pods) -> Option<Arc<EndpointPod>> {
 }
 
 /// The networks that have attachments here, in whatever state.
+///
+/// Those that their virtual gateways lead to are among them.
 pub fn served(ledger: &Ledger, world: &World) -> BTreeMap<String, Served> {
     let mut served: BTreeMap<String, Served> = BTreeMap::new();
     for network in ledger.networks() {
@@ -147,13 +151,17 @@ pub fn served(ledger: &Ledger, world: &World) -> BTreeMap<String, Served> {
             }
         }
     }
+    for (name, facts) in vpcs::reached(ledger, world) {
+        served.entry(name).or_insert(facts);
+    }
     served
 }
 
 /// Names of those of them that span nodes.
-pub fn spanning(ledger: &Ledger) -> BTreeSet<String> {
+pub fn spanning(ledger: &Ledger, world: &World) -> BTreeSet<String> {
     let spanning = ledger.networks().filter(|it| spans(it));
-    spanning.map(|it| it.name.clone()).collect()
+    let reached = vpcs::reached(ledger, world).into_keys();
+    spanning.map(|it| it.name.clone()).chain(reached).collect()
 }
 
 /// The members of this node and those that other nodes name.

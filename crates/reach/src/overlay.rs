@@ -11,9 +11,9 @@ use book::Book;
 use datapath::{DatapathError, Dispatcher, Hook};
 use host::{ALIAS_PREFIX, Host, HostError};
 use netdev::{Connection, Link, VxlanSpec};
+use remotes::Remotes;
 use rustix::io::Errno;
 use tables::Reconciler;
-use tables::remotes::Remotes;
 use telemetry::chain;
 use tokio::sync::Notify;
 

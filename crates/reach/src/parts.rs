@@ -2,6 +2,7 @@
 
 use api::Network;
 use book::record::NetworkFacts;
+use datapath::DatapathError;
 use node_stack::egress::EgressError;
 use node_stack::routing::NotRouting;
 
@@ -55,6 +56,14 @@ impl Members for Reach {
 
     async fn find_hops(&self) -> Result<(), UplinkNetworkError> {
         self.uplink_networks.find_hops().await.map(drop)
+    }
+
+    async fn route(&self, facts: &NetworkFacts) -> Result<(), DatapathError> {
+        self.vpcs.admit(facts).await
+    }
+
+    async fn route_all(&self) -> Result<(), DatapathError> {
+        self.vpcs.settle().await
     }
 
     async fn open(&self, facts: &NetworkFacts) -> Result<(), EgressError> {

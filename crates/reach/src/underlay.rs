@@ -14,8 +14,8 @@ use agent_common::vtep::Straight;
 use datapath::{DatapathError, Room};
 use host::{Host, HostError};
 use netdev::{Connection, Link};
+use remotes::Remotes;
 use tables::Reconciler;
-use tables::remotes::Remotes;
 use tables::surroundings::{UnderlayPath, UnderlayPaths};
 use telemetry::chain;
 

@@ -14,8 +14,8 @@ use datapath::DatapathError;
 use host::{ALIAS_PREFIX, HOST_PREFIX, Host, HostError};
 use locks::{Guard, Rank, Ranked};
 use netdev::{Connection, Link, RouteKind};
+use remotes::Remotes;
 use tables::Reconciler;
-use tables::remotes::Remotes;
 use tables::surroundings::{Hops, Routers};
 use telemetry::chain;
 

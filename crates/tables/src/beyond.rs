@@ -14,7 +14,8 @@ use datapath::Entries;
 
 use super::surroundings::{Hops, Routers, UnderlayPaths, WayOut};
 use crate::guards::Marks;
-use crate::remotes::Resolved;
+use crate::routes::Routes;
+use remotes::Resolved;
 
 /// State of a network beyond this node.
 #[derive(Debug, Default)]
@@ -35,6 +36,10 @@ pub struct Others {
     pub marks: Arc<Marks>,
     /// Addresses of the network's Services.
     pub services: Arc<BTreeSet<Ip16>>,
+    /// Routes of its virtual gateway to other networks.
+    pub routes: Arc<Routes>,
+    /// The virtual gateway of another network routes to it.
+    pub reached: bool,
 }
 
 impl Others {
@@ -79,6 +84,35 @@ pub enum Reach {
     },
 }
 
+/// The network whose members are beyond this node, as their entries show it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Members {
+    /// Its number.
+    pub(super) network: u32,
+    pub(super) routed: bool,
+    pub(super) addressless: bool,
+}
+
+impl Members {
+    /// Members of a network with ports on this node.
+    pub(super) fn of(facts: &NetworkFacts) -> Self {
+        Self {
+            network: facts.id,
+            routed: facts.routed,
+            addressless: facts.addressless(),
+        }
+    }
+
+    /// Members of a network that virtual gateways lead to.
+    pub(super) const fn routed(network: u32) -> Self {
+        Self {
+            network,
+            routed: true,
+            addressless: false,
+        }
+    }
+}
+
 /// All that the entries are made of.
 #[derive(Debug)]
 pub(super) struct Source {
@@ -90,13 +124,13 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(facts: &NetworkFacts, others: &Others) -> Self {
+    pub(super) fn new(members: &Members, others: &Others) -> Self {
         Self {
             said: others.said.clone(),
             reach: others.reach.clone(),
             complete: others.complete,
-            routed: facts.routed,
-            addressless: facts.addressless(),
+            routed: members.routed,
+            addressless: members.addressless,
         }
     }
 }

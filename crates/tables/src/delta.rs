@@ -5,6 +5,7 @@
 //! entries of one attachment are apart from all others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use agent_common::addr::Ip16;
 use agent_common::endpoint::{EndpointKey, FdbKey};
@@ -14,8 +15,9 @@ use agent_common::wire::WireKey;
 use book::record::{Attachment, NetworkFacts};
 use datapath::Entries;
 
-use super::beyond::{Others, Source};
+use super::beyond::{Members, Others, Source};
 use super::layers::{Change, Layers};
+use super::routes::Routes;
 use super::surroundings::{Routers, WayOut};
 use super::{desired, mapped};
 
@@ -39,6 +41,7 @@ struct Inputs {
     guarded: bool,
     /// The network has Services; which ones is a matter of no port.
     served: bool,
+    routes: Arc<Routes>,
 }
 
 impl Inputs {
@@ -50,6 +53,7 @@ impl Inputs {
             unsteered: others.unsteered.clone(),
             guarded: !others.marks.guarded.is_empty(),
             served: !others.services.is_empty(),
+            routes: Arc::clone(&others.routes),
         }
     }
 }
@@ -138,7 +142,7 @@ impl Basis {
         let mut ports = BTreeMap::new();
         for attachment in attachments {
             let place = Place::of(attachment);
-            if attachment.network != *facts || !is_apart(&place, attachment.port_id, own) {
+            if !attachment.network.is_alike(facts) || !is_apart(&place, attachment.port_id, own) {
                 return None;
             }
             if ports.insert(attachment.port_id, place).is_some() {
@@ -184,8 +188,11 @@ pub(super) fn of_port(
     let network = basis.facts.id;
     let spans = !basis.facts.transport.is_local();
     if basis.inputs != Inputs::of(others)
-        || spans && !layers.beyond.is_of(&Source::new(&basis.facts, others))
-        || wanted.is_some_and(|it| it.network != basis.facts)
+        || spans
+            && !layers
+                .beyond
+                .is_of(&Source::new(&Members::of(&basis.facts), others))
+        || wanted.is_some_and(|it| !it.network.is_alike(&basis.facts))
     {
         return None;
     }

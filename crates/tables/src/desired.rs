@@ -18,9 +18,10 @@ use agent_common::vtep::{FloodVteps, VTEP_CHUNK, VTEP_CHUNKS};
 use book::record::{Attachment, NetworkFacts};
 use datapath::Entries;
 
+use super::beyond::Members;
 use super::surroundings::WayOut;
-use super::{Others, mapped, wires};
-use crate::remotes::RemoteEndpoint;
+use super::{Others, mapped, routes, wires};
+use remotes::RemoteEndpoint;
 
 /// Shaper of a port that has to have one and has lost it.
 ///
@@ -116,6 +117,7 @@ pub(super) fn own<'a>(
             port.flags |= PORT_GUARD;
         }
     }
+    routes::add(&mut entries, network, &others.routes);
     // In order of age, so that a newcomer changes the last chunk only.
     flooded.sort_unstable_by_key(|it| it & !FLOOD_CLOSED);
     entries
@@ -241,11 +243,11 @@ fn outside(entries: &mut Entries, facts: &NetworkFacts, way_out: WayOut) {
 ///
 /// `numbers` are those of the nodes, by name.
 pub(super) fn tunnelled(
-    facts: &NetworkFacts,
+    whose: &Members,
     members: &[RemoteEndpoint],
     numbers: &BTreeMap<&str, u32>,
 ) -> Entries {
-    let network = facts.id;
+    let network = whose.network;
     let mut entries = Entries::default();
     for member in members {
         let Some(number) = numbers.get(member.peer.node.as_str()) else {
@@ -264,17 +266,17 @@ pub(super) fn tunnelled(
         for ip in &member.ips {
             entries.endpoints.entry(at(*ip)).or_insert(endpoint);
         }
-        if facts.routed {
+        if whose.routed {
             continue;
         }
         let key = FdbKey::new(network, member.mac);
         entries.fdb.entry(key).or_insert(endpoint);
-        if !facts.addressless() {
+        if !whose.addressless {
             let key = at(member.mac.link_local().into());
             entries.endpoints.entry(key).or_insert(endpoint);
         }
     }
-    if facts.routed {
+    if whose.routed {
         return entries;
     }
     let nodes: BTreeSet<u16> = numbers

@@ -33,7 +33,7 @@ impl Layers {
     }
 
     /// Counts the entries of each table, in the order of [`datapath::Tables::limits`].
-    pub(super) fn counts(&self) -> [usize; 9] {
+    pub(super) fn counts(&self) -> [usize; 10] {
         let (own, beyond) = (&self.own, &self.beyond.entries);
         macro_rules! each {
             ($($table:ident),+) => {
@@ -52,7 +52,8 @@ impl Layers {
             networks,
             flood_vteps,
             wires,
-            next_hops
+            next_hops,
+            routes
         )
     }
 
@@ -82,7 +83,8 @@ impl Layers {
             networks,
             flood_vteps,
             wires,
-            next_hops
+            next_hops,
+            routes
         );
         Change {
             old: old_part,
@@ -238,6 +240,11 @@ pub(super) fn by_network(all: Entries) -> (BTreeMap<u32, Layers>, Entries) {
     for (key, value) in all.flood_vteps {
         of(key.network, true, &mut |it| {
             it.flood_vteps.insert(key, value);
+        });
+    }
+    for (key, value) in all.routes {
+        of(key.network, false, &mut |it| {
+            it.routes.insert(key, value);
         });
     }
     for (key, value) in all.flood {

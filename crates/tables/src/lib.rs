@@ -1,6 +1,6 @@
 //! Write the maps of the datapath from records; nothing else does.
 //!
-//! Inputs are the book, [`remotes`] and [`surroundings`]: what other rooms know and set. All are read under the
+//! Inputs are the book, `remotes` and [`surroundings`]: what other rooms know and set. All are read under the
 //! lock of the tables.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,28 +12,29 @@ use agent_common::counter::PortCounters;
 use agent_common::drop::DropReason;
 use agent_common::uplink::Uplink;
 use book::Book;
-use book::record::{Attachment, NetworkFacts};
+use book::record::Attachment;
 use datapath::{Datapath, DatapathError, DropCount, Entries, Retired, Tables, Vteps};
 use locks::{Rank, Ranked};
 use telemetry::chain;
 use telemetry::failpoint::{passed, pause};
 
-use crate::remotes::Remotes;
+use remotes::Remotes;
 
 mod beyond;
 mod delta;
 mod desired;
+mod faults;
 pub mod guards;
 mod known;
 mod layers;
-pub mod remotes;
+pub mod routes;
 pub mod services;
 mod storms;
 pub mod surroundings;
 mod vteps;
 mod wires;
 
-use beyond::{Beyond, Source};
+use beyond::{Beyond, Members, Source};
 pub use beyond::{Others, Reach};
 use delta::Basis;
 pub use desired::port_of;
@@ -86,6 +87,8 @@ impl Reconciler {
         let services = Services::new(datapath.services()?)?;
         let surroundings = Surroundings::new(remotes);
         services.announce(&surroundings);
+        let routes = routes::in_force(datapath.tables().routes.dump()?);
+        surroundings.set_routes(routes);
         if guards.inherit(&book, &datapath.guards_before()?)? {
             datapath.serve_guards()?;
         }
@@ -312,48 +315,6 @@ impl Reconciler {
         self.lock().datapath.activate()
     }
 
-    /// Lists the faults in the tables of this attachment, in words; reads the maps.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn faults(&self, attachment: &Attachment) -> Result<Vec<String>, DatapathError> {
-        let others = self.others_of(attachment.network.id);
-        self.lock().faults(attachment, &others)
-    }
-
-    /// Finds attachments with faults in the tables, by their places; reads the maps.
-    ///
-    /// The places are those in the list.
-    ///
-    /// The lock of the tables is given back after each, so that no other writer waits for all of them.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn suspects(&self, attachments: &[Attachment]) -> Result<BTreeSet<usize>, DatapathError> {
-        let mut suspects = BTreeSet::new();
-        let mut known: BTreeMap<u32, Others> = BTreeMap::new();
-        for (place, attachment) in attachments.iter().enumerate() {
-            let network = attachment.network.id;
-            let others = known
-                .entry(network)
-                .or_insert_with(|| self.others_of(network));
-            if !self.lock().faults(attachment, others)?.is_empty() {
-                suspects.insert(place);
-            }
-        }
-        Ok(suspects)
-    }
-
-    /// The surroundings of an attachment's own entries.
-    fn others_of(&self, network: u32) -> Others {
-        Others {
-            unsteered: self.surroundings.unsteered(),
-            marks: self.surroundings.marks(network),
-            services: self.surroundings.services(network),
-            ..Others::default()
-        }
-    }
-
     /// Looks into the tables as packets meet them, whatever was written there.
     ///
     /// # Errors
@@ -422,7 +383,7 @@ impl Reconciler {
     /// When the kernel refuses.
     pub fn fill(&self) -> Result<Vec<(&'static str, usize, u32)>, DatapathError> {
         let mut inner = self.lock();
-        let mut counts = [0; 9];
+        let mut counts = [0; 10];
         for layers in inner.current()?.values() {
             for (sum, count) in counts.iter_mut().zip(layers.counts()) {
                 *sum += count;
@@ -455,40 +416,12 @@ impl Reconciler {
             ("FLOOD_VTEPS", all.flood_vteps.len()),
             ("WIRES", all.wires.len()),
             ("NEXT_HOPS", all.next_hops.len()),
+            ("ROUTES", all.routes.len()),
         ]))
     }
 }
 
 impl Inner {
-    /// [`Reconciler::faults`].
-    fn faults(
-        &mut self,
-        attachment: &Attachment,
-        others: &Others,
-    ) -> Result<Vec<String>, DatapathError> {
-        let only = std::iter::once(attachment);
-        let (mut wanted, _) = desired::own(attachment.network.id, only, others);
-        desired::guard_tunnels(&mut wanted, self.tunnel_port);
-        let tables = self.datapath.tables();
-        let mut faults = Vec::new();
-        for (ifindex, port) in &wanted.ports {
-            if tables.ports.get(ifindex)? != Some(*port) {
-                faults.push(format!("PORTS has no right entry for interface {ifindex}"));
-            }
-        }
-        for (key, endpoint) in &wanted.fdb {
-            if tables.fdb.get(key)? != Some(*endpoint) {
-                faults.push(format!("FDB has no right entry for {}", key.mac));
-            }
-        }
-        for (key, endpoint) in &wanted.endpoints {
-            if tables.endpoints.get(key)? != Some(*endpoint) {
-                faults.push(format!("ENDPOINTS has no right entry for {}", key.ip));
-            }
-        }
-        Ok(faults)
-    }
-
     fn update<'a>(
         &mut self,
         network: u32,
@@ -502,8 +435,13 @@ impl Inner {
         let basis = Basis::of(&attachments, others, &own);
         let known = self.current()?.get(&network);
         let known = known.map_or_else(Arc::default, |it| Arc::clone(&it.beyond));
-        let beyond = match facts {
-            Some(facts) => self.beyond(facts, others, &known)?,
+        let members = match facts {
+            Some(facts) => Some(Members::of(facts)),
+            // Nobody here is on it, and packets of other networks are routed there.
+            None => (own.ports.is_empty() && others.reached).then(|| Members::routed(network)),
+        };
+        let beyond = match members {
+            Some(members) => self.beyond(&members, others, &known)?,
             None => Arc::default(),
         };
         let wanted = Layers { own, beyond, basis };
@@ -532,11 +470,11 @@ impl Inner {
     /// Returns the entries of members on other nodes; `known` ones if nothing is new.
     fn beyond(
         &mut self,
-        facts: &NetworkFacts,
+        members: &Members,
         others: &Others,
         known: &Arc<Beyond>,
     ) -> Result<Arc<Beyond>, DatapathError> {
-        let source = Source::new(facts, others);
+        let source = Source::new(members, others);
         if known.is_of(&source) {
             return Ok(Arc::clone(known));
         }
@@ -546,10 +484,10 @@ impl Inner {
                 let to = (*device, own.as_slice(), &*others.paths);
                 let numbers =
                     self.with_numbers(|numbers, vteps| numbers.give(&said.peers, to, vteps))?;
-                desired::tunnelled(facts, &said.endpoints, &numbers)
+                desired::tunnelled(members, &said.endpoints, &numbers)
             }
             (Some(said), Reach::Wire { uplink, hops, .. }) => {
-                wires::beyond(facts, &said.endpoints, *uplink, hops)
+                wires::beyond(members, &said.endpoints, *uplink, hops)
             }
         };
         if !others.complete {

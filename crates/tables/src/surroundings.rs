@@ -19,7 +19,8 @@ use tokio::sync::watch;
 
 use super::beyond::{Others, Reach};
 use crate::guards::Marks;
-use crate::remotes::Remotes;
+use crate::routes::{self, AllRoutes, Routes};
+use remotes::Remotes;
 
 /// Paths to other nodes, by the address of the node.
 pub type UnderlayPaths = BTreeMap<IpAddr, UnderlayPath>;
@@ -77,6 +78,10 @@ struct Given {
     marks: BTreeMap<u32, Arc<Marks>>,
     /// Addresses of Services, by network.
     services: BTreeMap<u32, Arc<BTreeSet<Ip16>>>,
+    /// Routes of virtual gateways to other networks.
+    routes: AllRoutes,
+    /// The networks to which these lead.
+    reached: BTreeSet<u32>,
 }
 
 impl Surroundings {
@@ -228,6 +233,28 @@ impl Surroundings {
         self.given().services.keys().copied().collect()
     }
 
+    /// Sets the routes of all virtual gateways to other networks.
+    ///
+    /// Returns the networks of which the tables have to be written.
+    pub fn set_routes(&self, routes: AllRoutes) -> BTreeSet<u32> {
+        let mut given = self.given();
+        let changed = routes::changed(&given.routes, &routes);
+        given.reached = routes::reached(&routes);
+        given.routes = routes;
+        changed
+    }
+
+    /// The routes of all virtual gateways to other networks.
+    pub fn all_routes(&self) -> AllRoutes {
+        self.given().routes.clone()
+    }
+
+    /// The routes of a network's virtual gateway.
+    pub(super) fn routes(&self, network: u32) -> Arc<Routes> {
+        let given = self.given();
+        given.routes.get(&network).cloned().unwrap_or_default()
+    }
+
     /// Ports that XDP gives no frames.
     pub(super) fn unsteered(&self) -> BTreeSet<u16> {
         self.given().unsteered.clone()
@@ -250,6 +277,8 @@ impl Surroundings {
             unsteered: self.unsteered(),
             marks: self.marks(network),
             services: self.services(network),
+            routes: self.routes(network),
+            reached: self.given().reached.contains(&network),
             ..others
         }
     }

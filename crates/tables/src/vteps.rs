@@ -12,7 +12,7 @@ use datapath::{DatapathError, Vteps};
 
 use super::mapped;
 use super::surroundings::{UnderlayPath, UnderlayPaths};
-use crate::remotes::Peer;
+use remotes::Peer;
 
 /// Numbers of nodes, by address.
 #[derive(Debug, Default)]

@@ -16,9 +16,10 @@ use agent_common::wire::{NextHop, WireKey, outside};
 use book::record::NetworkFacts;
 use datapath::Entries;
 
+use super::beyond::Members;
 use super::mapped;
 use super::surroundings::{Hops, Routers};
-use crate::remotes::{Peer, RemoteEndpoint};
+use remotes::{Peer, RemoteEndpoint};
 
 /// Adds to `entries` those of a network's uplink.
 ///
@@ -101,13 +102,13 @@ pub(super) fn leave(entries: &mut Entries, facts: &NetworkFacts, routers: Router
 ///
 /// On a segment each member answers for itself.
 pub(super) fn beyond(
-    facts: &NetworkFacts,
+    whose: &Members,
     members: &[RemoteEndpoint],
     uplink: u32,
     hops: &Hops,
 ) -> Entries {
     let mut entries = Entries::default();
-    if !facts.routed {
+    if !whose.routed {
         return entries;
     }
     for member in members {
@@ -119,7 +120,7 @@ pub(super) fn beyond(
         };
         for ip in &member.ips {
             let key = EndpointKey {
-                network: facts.id,
+                network: whose.network,
                 ip: mapped(*ip),
             };
             entries.endpoints.entry(key).or_insert(endpoint);

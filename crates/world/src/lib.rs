@@ -240,7 +240,9 @@ impl Current {
     pub fn set(&self, world: World) -> bool {
         let mut current = self.world.write().unwrap_or_else(PoisonError::into_inner);
         let changed = **current != world;
-        *current = Arc::new(world);
+        if changed {
+            *current = Arc::new(world);
+        }
         drop(current);
         if changed {
             self.version.send_modify(|version| *version += 1);

@@ -37,6 +37,8 @@ pub struct Network {
     pub transport: Option<String>,
     /// `spec.interface.type`, if it is not the default.
     pub interface: Option<&'static str>,
+    /// `spec.vpc`.
+    pub vpc: Option<String>,
     /// `spec.enabled`.
     pub enabled: bool,
 }
@@ -61,6 +63,7 @@ impl Network {
             node_access: None,
             transport: None,
             interface: None,
+            vpc: None,
             enabled: true,
         }
     }
@@ -191,6 +194,13 @@ impl Network {
         self
     }
 
+    /// Sets `spec.vpc`.
+    #[must_use]
+    pub fn vpc(mut self, vpc: &str) -> Self {
+        self.vpc = Some(vpc.to_owned());
+        self
+    }
+
     /// Sets `spec.enabled` to false.
     #[must_use]
     pub fn disabled(mut self) -> Self {
@@ -259,6 +269,9 @@ impl Network {
         if let Some(kind) = self.interface {
             let _ = writeln!(out, "  interface: {{type: {kind}}}");
         }
+        if let Some(vpc) = &self.vpc {
+            let _ = writeln!(out, "  vpc: {vpc}");
+        }
         if let Some(mtu) = self.mtu {
             let _ = writeln!(out, "  mtu: {mtu}");
         }
@@ -281,6 +294,18 @@ impl Network {
             Self::l3("lime", &l3).id(1004),
         ]
     }
+}
+
+/// Writes a `Vpc` with these prefixes and peers.
+pub fn vpc(name: &str, cidrs: &[&str], peers: &[&str]) -> String {
+    let cidrs: Vec<_> = cidrs.iter().map(|it| format!("\"{it}\"")).collect();
+    let peers: Vec<_> = peers.iter().map(|it| format!("{{vpc: {it}}}")).collect();
+    format!(
+        "apiVersion: podnet.dev/v1alpha1\nkind: Vpc\nmetadata: {{name: {name}}}\n\
+         spec: {{cidrs: [{}], peers: [{}]}}\n",
+        cidrs.join(", "),
+        peers.join(", ")
+    )
 }
 
 /// Writes a `PodNetworkAttachment` with its `AttachmentParameters`.

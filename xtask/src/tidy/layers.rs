@@ -96,6 +96,11 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("metrics", &["book", "memif", "telemetry", "uswitch"]),
+    // What other nodes say of their members.
+    (
+        "remotes",
+        &["agent-common", "api", "book", "locks", "telemetry"],
+    ),
     // The only writers of the maps, which know no feature.
     (
         "verdicts",
@@ -111,6 +116,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "datapath",
             "ipam",
             "locks",
+            "remotes",
             "telemetry",
         ],
     ),
@@ -125,6 +131,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "locks",
             "policy",
             "policy-objects",
+            "remotes",
             "tables",
             "telemetry",
             "world",
@@ -191,6 +198,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "metrics",
             "netdev",
             "node-stack",
+            "remotes",
             "tables",
             "telemetry",
             "world",
@@ -227,6 +235,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "node-stack",
             "ports",
             "reach",
+            "remotes",
             "serving",
             "spans",
             "store",
@@ -270,6 +279,7 @@ const FOR_TESTS: &[(&str, &str)] = &[
     ("addresses", "overview"),
     ("cluster", "tower"),
     ("ports", "agent-common"),
+    ("tables", "k8s-openapi"),
 ];
 
 /// The package that tests of every other may use, to check in.
@@ -322,8 +332,8 @@ const OWNED: &[(&str, &[&str])] = &[
             "election",
             "overview",
             "reach",
+            "remotes",
             "service-slices",
-            "tables",
             "webhook",
         ],
     ),

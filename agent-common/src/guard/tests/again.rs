@@ -201,6 +201,7 @@ fn again(change: impl FnOnce(&mut World, &mut Port, &mut Scratch) -> Act, frame:
     let mut scratch = Scratch::EMPTY;
     policy::read(frame, &mut scratch).unwrap();
     scratch.to = endpoint(B);
+    scratch.route.network = NETWORK;
     let mut port = port(A);
     let act = change(&mut world, &mut port, &mut scratch);
     let mut passage = world.passage(port);
@@ -236,8 +237,9 @@ fn what_is_not_as_the_packet_before_is_judged() {
         Act::Route
     };
     assert!(!again(elsewhere, &frame));
-    let in_another_network = |_: &mut World, port: &mut Port, _: &mut Scratch| {
+    let in_another_network = |_: &mut World, port: &mut Port, scratch: &mut Scratch| {
         port.network += 1;
+        scratch.route.network = port.network;
         Act::Route
     };
     assert!(!again(in_another_network, &frame));

@@ -14,6 +14,7 @@ fn on_l2(
     let mut scratch = Scratch::EMPTY;
     policy::read(frame, &mut scratch).unwrap();
     scratch.to = endpoint(to);
+    scratch.route.network = NETWORK;
     let sender = Port {
         flags,
         ..port(from)

@@ -17,8 +17,8 @@ use futures_util::future::select_all;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
-use reach::members::spanning;
-use tables::remotes::Remotes;
+use reach::members::{served, spanning};
+use remotes::Remotes;
 use telemetry::chain;
 use tokio::sync::Notify;
 
@@ -72,16 +72,25 @@ impl Followed {
         let progress = Arc::new(Notify::new());
         let mut groups: Vec<Group> = Vec::new();
         let mut changes = self.home.book.ledger().changes();
+        let mut objects = self.home.world.changes();
         loop {
             changes.mark_unchanged();
-            let wanted = spanning(&self.home.book.ledger());
+            objects.mark_unchanged();
+            let world = self.home.world.get();
+            let wanted = spanning(&self.home.book.ledger(), &world);
             self.regroup(&mut groups, &wanted, &self.home.remotes, &progress);
-            if groups.iter().all(|group| group.kind.unread().is_none()) {
+            // Without objects it is not known which other networks are reached.
+            let is_known = world.unread.is_empty();
+            if is_known && groups.iter().all(|group| group.kind.unread().is_none()) {
+                // Before what is not served goes.
+                let served = served(&self.home.book.ledger(), &world);
+                self.home.remotes.serve(served);
                 self.home.remotes.set_complete();
             }
             tokio::select! {
-                // The sender lives as long as the node.
+                // The senders live as long as the node.
                 _ = changes.changed() => {}
+                _ = objects.changed() => {}
                 () = progress.notified() => continue,
                 () = tokio::time::sleep(LINGER) => {}
                 () = follow_all(&mut groups) => {}

@@ -279,7 +279,7 @@ pub enum ResolveError {
         vpc: String,
         /// The network's prefix: a subnet, or one of its Services.
         prefix: IpNet,
-        /// What has the other prefix, in words.
+        /// Owner of the other prefix, in words.
         first: String,
         /// The other prefix.
         other: IpNet,

@@ -8,6 +8,7 @@ use std::{
 use super::{
     Attachment, NetworkEntry, Problem, ResolveError,
     several::{self, Outcome, Told},
+    vpcs::Ages,
 };
 use crate::{
     attachment::PodNetworkAttachmentSpec,
@@ -50,6 +51,8 @@ pub(super) struct Index {
     definitions: BTreeMap<Key, Result<NetworkParameters, DefinitionProblem>>,
     attachment_parameters: Slots<AttachmentRequest>,
     pub(super) vpcs: Slots<ValidVpc>,
+    /// Seconds at which networks and VPCs were made.
+    pub(super) ages: Ages,
     origins: BTreeMap<(Kind, Key), Origin>,
     problems: Vec<Problem>,
 }
@@ -64,6 +67,9 @@ impl Index {
                 name: resource.metadata().name.clone(),
             };
             let duplicate = index.note_origin(kind, &key, &origin);
+            index
+                .ages
+                .note(kind, &key.name, resource.metadata().created);
             match resource {
                 Resource::PodNetwork(Manifest { spec, .. }) => {
                     insert(&mut index.networks, key, duplicate, || Ok(spec));

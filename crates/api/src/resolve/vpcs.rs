@@ -1,6 +1,7 @@
 //! VPCs: the networks that are routed to each other.
 //!
-//! Every agent comes to the same: of two networks or peers that overlap, the first by name is in.
+//! Every agent comes to the same: of two networks or peers that overlap the older one is in, of two of one age the first
+//! by name. So a new object takes nothing from those that are there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,28 @@ use serde::Serialize;
 
 use super::index::Slots;
 use super::{NetworkEntry, ResolveError, Resolved};
-use crate::validate::{Network, ValidVpc};
+use crate::meta::Kind;
+use crate::validate::{Network, ValidVpc, overlap};
+
+/// Seconds at which networks and VPCs were made, as far as that is known.
+#[derive(Default)]
+pub(super) struct Ages(BTreeMap<(Kind, String), i64>);
+
+impl Ages {
+    /// Notes the second of an object of either kind.
+    pub(super) fn note(&mut self, kind: Kind, name: &str, created: Option<i64>) {
+        if let (Kind::PodNetwork | Kind::Vpc, Some(created)) = (kind, created) {
+            self.0.insert((kind, name.to_owned()), created);
+        }
+    }
+
+    /// The place of an object among those of its kind, oldest first.
+    fn of(&self, kind: Kind, name: &str) -> (Option<i64>, String) {
+        let name = name.to_owned();
+        let created = self.0.get(&(kind, name.clone())).copied();
+        (created, name)
+    }
+}
 
 /// All VPCs, with the networks that are in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,7 +40,9 @@ pub(super) struct Vpcs(BTreeMap<String, Entry>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     definition: Result<ValidVpc, ResolveError>,
-    /// Networks that are routed to each other, disabled ones too: their ports are still there.
+    /// Networks that are routed to each other.
+    ///
+    /// Disabled ones are among them: their ports are still there.
     networks: BTreeSet<String>,
     peers: Vec<VpcPeer>,
 }
@@ -99,6 +123,7 @@ impl Vpcs {
     /// Finds the networks of each VPC, and refuses those that cannot be in theirs.
     pub(super) fn of(
         written: &Slots<ValidVpc>,
+        ages: &Ages,
         networks: &mut BTreeMap<String, NetworkEntry>,
     ) -> Self {
         let entry = |definition: &Result<ValidVpc, ResolveError>| Entry {
@@ -108,13 +133,13 @@ impl Vpcs {
         };
         let all = written.iter();
         let mut this = Self(all.map(|(key, it)| (key.name.clone(), entry(it))).collect());
-        let active = this.peer();
-        this.admit(networks, &active);
+        let active = this.peer(ages);
+        this.admit(ages, networks, &active);
         this
     }
 
     /// Decides on the peers of all; returns the pairs that are routed to each other.
-    fn peer(&mut self) -> BTreeSet<(String, String)> {
+    fn peer(&mut self, ages: &Ages) -> BTreeSet<(String, String)> {
         let valid: BTreeMap<&String, &ValidVpc> = self
             .0
             .iter()
@@ -122,20 +147,26 @@ impl Vpcs {
             .collect();
         let mut active: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
         let mut overlaps: BTreeMap<(&String, &String), String> = BTreeMap::new();
-        for (name, vpc) in &valid {
-            for other in vpc.peers.iter().filter(|other| other > name) {
-                let peer = valid.get(other);
-                if peer.is_none_or(|peer| !peer.peers.contains(*name)) {
-                    continue;
+        let named = valid.iter().flat_map(|(name, vpc)| {
+            let others = vpc.peers.iter().filter(|other| other > name);
+            others.map(|other| (*name, other))
+        });
+        let mut pairs: Vec<(&String, &String)> = named
+            .filter(|(name, other)| valid.get(other).is_some_and(|it| it.peers.contains(*name)))
+            .collect();
+        // A pair is as old as the younger of the two.
+        pairs.sort_by_cached_key(|(one, other)| {
+            let age = |name| ages.of(Kind::Vpc, name);
+            (age(one).max(age(other)), age(one).min(age(other)))
+        });
+        for (name, other) in pairs {
+            match clash(&valid, &active, name, other) {
+                Some(why) => {
+                    overlaps.insert((name, other), why);
                 }
-                match clash(&valid, &active, name, other) {
-                    Some(why) => {
-                        overlaps.insert((name, other), why);
-                    }
-                    None => {
-                        active.entry(name).or_default().insert(other);
-                        active.entry(other).or_default().insert(name);
-                    }
+                None => {
+                    active.entry(name).or_default().insert(other);
+                    active.entry(other).or_default().insert(name);
                 }
             }
         }
@@ -190,12 +221,19 @@ impl Vpcs {
     /// Lets networks into their VPCs, and tells them the prefixes that these lead to.
     fn admit(
         &mut self,
+        ages: &Ages,
         networks: &mut BTreeMap<String, NetworkEntry>,
         active: &BTreeSet<(String, String)>,
     ) {
         // By VPC: subnets of the networks that are in.
         let mut taken: BTreeMap<String, Vec<(String, IpNet)>> = BTreeMap::new();
-        for (name, entry) in networks.iter_mut() {
+        let mut all: Vec<(&String, &mut NetworkEntry)> = networks.iter_mut().collect();
+        all.sort_by_cached_key(|(name, _)| ages.of(Kind::PodNetwork, name));
+        for (name, entry) in all {
+            // A number that another has leads there.
+            if matches!(entry.refusal, Some(ResolveError::NetworkIdConflict { .. })) {
+                continue;
+            }
             let Some(network) = &mut entry.definition else {
                 continue;
             };
@@ -265,15 +303,10 @@ impl Vpcs {
                 cidrs: definition.cidrs.clone(),
             });
         }
-        let of_networks = taken.into_iter().flatten();
-        let of_networks = of_networks.map(|(name, it)| (format!("PodNetwork {name}"), *it));
-        let of_vpcs = reached
-            .iter()
-            .map(|(name, it)| (format!("Vpc {name}"), *it));
         let services = network.service_cidrs.iter().copied();
-        let clash =
-            first_overlap(prefixes(), of_networks).or_else(|| first_overlap(services, of_vpcs));
-        match clash {
+        let of_networks = taken.map_or(&[][..], Vec::as_slice);
+        let with_network = first_overlap(prefixes(), "PodNetwork", of_networks);
+        match with_network.or_else(|| first_overlap(services, "Vpc", reached)) {
             Some((prefix, first, other)) => Err(ResolveError::VpcOverlap {
                 name: name(),
                 vpc: vpc.to_owned(),
@@ -305,19 +338,30 @@ fn clash(
     })
 }
 
+/// Finds a prefix that shares addresses with one of others.
+///
+/// Those are of objects of this kind, by name.
+/// Returns the prefix, the object in words, and its prefix.
 fn first_overlap(
     prefixes: impl Iterator<Item = IpNet>,
-    others: impl Iterator<Item = (String, IpNet)> + Clone,
+    kind: &str,
+    others: &[(String, IpNet)],
 ) -> Option<(IpNet, String, IpNet)> {
-    prefixes.into_iter().find_map(|prefix| {
-        let mut others = others.clone();
-        let (whose, other) =
-            others.find(|(_, other)| other.contains(&prefix) || prefix.contains(other))?;
-        Some((prefix, whose, other))
+    let mut prefixes = prefixes;
+    prefixes.find_map(|prefix| {
+        let mut others = others.iter();
+        let (name, other) = others.find(|(_, other)| overlap(other, &prefix))?;
+        Some((prefix, format!("{kind} {name}"), *other))
     })
 }
 
 impl Resolved {
+    /// True when there is a VPC, in whatever state.
+    #[must_use]
+    pub fn has_vpcs(&self) -> bool {
+        !self.vpcs.0.is_empty()
+    }
+
     /// Returns all VPCs as they are in force, by name.
     pub fn vpcs(&self) -> impl Iterator<Item = VpcState> {
         self.vpcs.0.iter().map(|(name, entry)| {
@@ -341,7 +385,7 @@ impl Resolved {
         })
     }
 
-    /// Returns the routes of a network's virtual gateway, of a network that is in a VPC.
+    /// Returns the routes of the virtual gateway of a network in a VPC.
     ///
     /// A prefix is in the list once. Its own subnets are not: the gateway has them anyway.
     #[must_use]
@@ -370,6 +414,25 @@ impl Resolved {
         routes
             .map(|(prefix, network)| RouteTo { prefix, network })
             .collect()
+    }
+
+    /// Returns the networks that these networks are routed to, each once.
+    ///
+    /// They are among them, if they are in a VPC.
+    #[must_use]
+    pub fn reached_from<'a>(&self, networks: impl IntoIterator<Item = &'a str>) -> Vec<&Network> {
+        let own = networks.into_iter().filter_map(|name| self.vpc_of(name));
+        let own: BTreeMap<&String, &Entry> = own.collect();
+        let peers = own.values().flat_map(|entry| &entry.peers);
+        let active = peers.filter(|it| it.state == PeerState::Active);
+        let vpcs: BTreeSet<&String> = active
+            .map(|it| &it.vpc)
+            .chain(own.keys().copied())
+            .collect();
+        let entries = vpcs.into_iter().filter_map(|name| self.vpcs.0.get(name));
+        let names: BTreeSet<&String> = entries.flat_map(|entry| &entry.networks).collect();
+        let found = names.into_iter().filter_map(|name| self.definition(name));
+        found.collect()
     }
 
     fn vpc_of(&self, network: &str) -> Option<(&String, &Entry)> {

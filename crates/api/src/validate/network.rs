@@ -83,10 +83,12 @@ pub struct Network {
     pub id: Option<NetworkId>,
     /// Kind of a pod's port that asks for none; a `Veth` with routing by the node.
     pub interface: Interface,
-    /// The VPC that it is a subnet of; only in mode L3 with routing Isolated and no uplink.
+    /// The VPC that it is a subnet of.
+    ///
+    /// Only in mode L3 with routing Isolated and no uplink.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vpc: Option<String>,
-    /// Prefixes beyond its subnets that the virtual gateway routes to: those of the VPC and its peers.
+    /// Prefixes of the VPC and its peers, to which the virtual gateway routes.
     ///
     /// Pods get routes there. Set when references are followed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -340,7 +342,7 @@ fn subnets(faults: &mut Faults, spec: &PodNetworkParametersSpec) -> Vec<Subnet> 
 }
 
 /// Prefixes are either nested or disjoint.
-pub(super) fn overlap(a: &IpNet, b: &IpNet) -> bool {
+pub(crate) fn overlap(a: &IpNet, b: &IpNet) -> bool {
     a.contains(b) || b.contains(a)
 }
 

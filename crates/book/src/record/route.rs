@@ -106,7 +106,9 @@ impl Attachment {
         routes
     }
 
-    /// Lists the routes to what is reached by the network's VPC, but those that are there anyway.
+    /// Lists the routes to what the network's VPC reaches.
+    ///
+    /// Those that are there anyway are left out.
     fn vpc_routes(&self, v4: bool, via: Option<IpAddr>) -> impl Iterator<Item = PodRoute> {
         let network = &self.network;
         let of_family = move |it: &&Prefix| it.addr().is_ipv4() == v4;

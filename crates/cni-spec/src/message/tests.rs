@@ -65,6 +65,7 @@ fn get_and_explain_have_the_agreed_spelling() {
         ("drops", GetWhat::Drops),
         ("uplinks", GetWhat::Uplinks),
         ("policies", GetWhat::Policies),
+        ("vpcs", GetWhat::Vpcs),
         ("services", GetWhat::Services),
         ("flows", GetWhat::Flows),
     ] {

@@ -133,6 +133,7 @@ pub(super) fn without_nodes(view: &View) -> View {
         attachments: view.attachments.clone(),
         network_parameters: view.network_parameters.clone(),
         attachment_parameters: view.attachment_parameters.clone(),
+        vpcs: view.vpcs.clone(),
         definitions: view.definitions.clone(),
         definition_parameters: view.definition_parameters.clone(),
         blocks: view.blocks.clone(),

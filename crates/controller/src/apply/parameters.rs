@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::{AttachmentParameters, PodNetworkParameters};
+use api::{AttachmentParameters, PodNetworkParameters, Vpc};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use k8s_openapi::jiff::Timestamp;
@@ -26,11 +26,11 @@ const WINDOW: Duration = Duration::from_secs(3);
 const ONE: Duration = Duration::from_secs(2);
 
 impl Executor {
-    /// Writes the status of parameters, of networks first.
+    /// Writes the status of VPCs and of parameters, of networks first.
     ///
     /// One that fails waits for its next turn, which is later each time: see [`Self::again`].
-    pub(super) async fn parameters(&self, steps: &Steps) {
-        let all = steps.networks.iter().chain(&steps.attachments);
+    pub(super) async fn parameters(&self, vpcs: &[ObjectStep], steps: &Steps) {
+        let all = vpcs.iter().chain(&steps.networks).chain(&steps.attachments);
         let mut setbacks = self.setbacks.lock().await;
         let chosen = setbacks.choose(all, A_PASS, Timestamp::now());
         let end = Instant::now() + WINDOW;
@@ -49,8 +49,11 @@ impl Executor {
     }
 
     async fn of_parameters(&self, step: &ObjectStep) -> Outcome {
+        let status = step.status.as_ref();
+        let is_vpc = status.is_some_and(|status| status.networks.is_some());
         let resource = match step.namespace {
             Some(_) => ApiResource::erase::<AttachmentParameters>(&()),
+            None if is_vpc => ApiResource::erase::<Vpc>(&()),
             None => ApiResource::erase::<PodNetworkParameters>(&()),
         };
         let api = self.api(&resource, step);

@@ -194,6 +194,7 @@ pub(crate) fn entries(world: &World) -> Entries {
         networks: world.networks.clone(),
         wires: world.wires.clone(),
         next_hops: world.next_hops.clone(),
+        routes: world.routes.clone(),
         ..Entries::default()
     }
 }

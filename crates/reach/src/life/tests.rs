@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::{Egress, Mode, Network, Routing, Share, Transport, Wire};
 use book::record::NetworkFacts;
 use book::samples;
+use datapath::DatapathError;
 use netdev::TableWrite;
 use node_stack::egress::order::{self, Ways};
 use node_stack::egress::{EgressError, GatewayPlan, PortsWritten};
@@ -303,6 +304,15 @@ impl Members for Fake {
 
     async fn find_hops(&self) -> Result<(), UplinkNetworkError> {
         Ok(self.call("find hops", |things| things.known.hops = true)?)
+    }
+
+    async fn route(&self, _: &NetworkFacts) -> Result<(), DatapathError> {
+        self.route_all().await
+    }
+
+    async fn route_all(&self) -> Result<(), DatapathError> {
+        self.call("set routes", |_| ())
+            .map_err(|_| DatapathError::NoObject)
     }
 
     async fn open(&self, facts: &NetworkFacts) -> Result<(), EgressError> {

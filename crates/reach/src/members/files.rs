@@ -13,7 +13,7 @@ use std::{fs, io};
 
 use api::{EndpointSlice, PodNetworkEndpointSlice};
 use cni_spec::digest::digest;
-use tables::remotes::Remotes;
+use remotes::Remotes;
 use telemetry::chain;
 use tokio::sync::{mpsc, watch};
 use world::watched;

@@ -14,7 +14,7 @@ use super::*;
 use crate::Reach;
 use crate::beyond::Beyond;
 use crate::known::{Known, Maps};
-use crate::remotes::Resolved;
+use remotes::Resolved;
 
 const TUNNEL_PORT: u16 = 4789;
 
@@ -214,7 +214,7 @@ impl Scene {
         let (mut own, facts) = desired::own(network, all.iter().copied(), &self.others);
         desired::guard_tunnels(&mut own, TUNNEL_PORT);
         let beyond = facts.map(|facts| {
-            let source = Source::new(facts, &self.others);
+            let source = Source::new(&Members::of(facts), &self.others);
             Arc::new(Beyond::new(self.beyond(), Some(source)))
         });
         Layers {

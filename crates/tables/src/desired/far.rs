@@ -8,7 +8,7 @@ use book::samples::network;
 
 use super::tests::{NETWORK, at, attached, of};
 use super::*;
-use crate::remotes::Peer;
+use remotes::Peer;
 
 const FAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
@@ -29,7 +29,7 @@ fn member(mac: MacAddr, ips: &[&str]) -> RemoteEndpoint {
 fn elsewhere(all: &[Attachment], members: &[RemoteEndpoint]) -> Entries {
     let (_, facts) = own(NETWORK, all.iter(), &Others::default());
     let numbers = BTreeMap::from([("node-3", 3), ("node-7", 7)]);
-    tunnelled(facts.unwrap(), members, &numbers)
+    tunnelled(&Members::of(facts.unwrap()), members, &numbers)
 }
 
 fn spanning(mode: Mode) -> api::Network {
@@ -118,7 +118,7 @@ fn broadcast_reaches_as_many_nodes_as_there_is_room_for() {
     let names: Vec<String> = (1..=2000).map(|number| format!("node-{number}")).collect();
     let numbers = names.iter().map(String::as_str).zip(1..).collect();
     let (_, facts) = own(NETWORK, all.iter(), &Others::default());
-    let entries = tunnelled(facts.unwrap(), &[], &numbers);
+    let entries = tunnelled(&Members::of(facts.unwrap()), &[], &numbers);
     let counts: Vec<u16> = entries.flood_vteps.values().map(|it| it.count).collect();
     assert_eq!(counts, [126; 4]);
 }

@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
 use agent_common::addr::MacAddr;
+use agent_common::endpoint::ENDPOINT_ROUTES;
+use agent_common::port::PORT_ROUTES;
 use api::Mode;
 use book::bandwidth::{Limit, Source};
 use book::ledger::{Ledger, Wanted};
@@ -436,4 +438,42 @@ fn a_way_out_that_is_missing_leads_nowhere() {
     let (_, entries) = egress(&Others::default(), true);
     assert!(!entries.endpoints.contains_key(&at("::")));
     assert_eq!(entries.ports.len(), 1);
+}
+
+#[test]
+fn ports_of_a_network_with_routes_have_the_mark_and_their_routes_go_with_the_last_one() {
+    let green = network("green", Mode::L3, &[("10.20.0.0/24", "10.20.0.1")]);
+    let all = attached(&green, &[|_| {}]);
+    let route = agent_common::route::Route {
+        network: 9,
+        mtu: 1400,
+    };
+    let routes = [("10.21.0.0/24".parse().unwrap(), route)];
+    let others = Others {
+        routes: std::sync::Arc::new(routes.into_iter().collect()),
+        way_out: Some(WayOut {
+            ifindex: 5,
+            mac: MacAddr([2, 0, 0, 0, 0, 9]),
+        }),
+        ..Others::default()
+    };
+    let entries = with(&all, &others);
+    let key = agent_common::route::RouteKey::new(NETWORK, ip("10.21.0.0"), 96 + 24);
+    assert_eq!(entries.routes, [(key, route)].into());
+    assert_eq!(entries.ports[&10].flags, PORT_L3 | PORT_ROUTES);
+    let of_pod = entries.endpoints[&at("10.20.0.2")];
+    assert_eq!(of_pod.flags, ENDPOINT_ROUTES);
+    let gateway = entries.endpoints[&at("10.20.0.1")];
+    assert_eq!(gateway.flags, ENDPOINT_GATEWAY);
+    assert_eq!(with(&[], &others), Entries::default());
+    // What comes from outside is judged by them, too.
+    let leaving = api::Network {
+        egress: api::Egress::Masquerade,
+        ..green
+    };
+    let entries = with(&attached(&leaving, &[|_| {}]), &others);
+    assert_eq!(
+        entries.ports[&5].flags,
+        PORT_L3 | PORT_OUTSIDE | PORT_ROUTES
+    );
 }

@@ -14,8 +14,8 @@ use super::super::Reach;
 use super::super::wires::beyond;
 use super::tests::{NETWORK, at, attached};
 use super::*;
-use crate::remotes::Peer;
 use crate::surroundings::{Hops, Routers};
+use remotes::Peer;
 
 const FAR: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 const UPLINK: u32 = 5;
@@ -186,7 +186,12 @@ fn members_elsewhere_are_known_and_who_leads_to_them_by_the_uplink() {
     let (router, link_local) = (ip("192.0.2.9"), ip("fe80::9"));
     let both = member(&["10.10.0.9", "fd10::9"], &["192.0.2.7", "2001:db8::7"]);
     let hops = |by| Hops::from([(ip("192.0.2.7"), Some((by, router)))]);
-    let entries = beyond(facts, std::slice::from_ref(&both), UPLINK, &hops(UPLINK));
+    let entries = beyond(
+        &Members::of(facts),
+        std::slice::from_ref(&both),
+        UPLINK,
+        &hops(UPLINK),
+    );
     for address in ["10.10.0.9", "fd10::9"] {
         assert_eq!(entries.endpoints.get(&at(address)), Some(&far));
     }
@@ -196,18 +201,28 @@ fn members_elsewhere_are_known_and_who_leads_to_them_by_the_uplink() {
     assert_eq!(entries.next_hops.len(), 1);
     let mut two = hops(UPLINK);
     two.insert(ip("2001:db8::7"), Some((UPLINK, link_local)));
-    let entries = beyond(facts, std::slice::from_ref(&both), UPLINK, &two);
+    let entries = beyond(
+        &Members::of(facts),
+        std::slice::from_ref(&both),
+        UPLINK,
+        &two,
+    );
     let hop = NextHop::new(&mapped(link_local));
     assert_eq!(entries.next_hops.get(&at("fd10::9")), Some(&hop));
     // By another interface, or not at all: they are known, and nobody leads there.
     for hops in [hops(UPLINK + 1), Hops::from([(ip("192.0.2.7"), None)])] {
-        let entries = beyond(facts, std::slice::from_ref(&both), UPLINK, &hops);
+        let entries = beyond(
+            &Members::of(facts),
+            std::slice::from_ref(&both),
+            UPLINK,
+            &hops,
+        );
         assert_eq!(entries.endpoints.get(&at("10.10.0.9")), Some(&far));
         assert!(entries.next_hops.is_empty());
     }
     let segment = over(Mode::L2, Share::Untagged, &[("10.10.0.0/24", "")]);
     let all = attached(&segment, &[|_| {}]);
-    let entries = beyond(&all[0].network, &[both], UPLINK, &two);
+    let entries = beyond(&Members::of(&all[0].network), &[both], UPLINK, &two);
     assert_eq!(entries, Entries::default(), "everybody answers for himself");
 }
 

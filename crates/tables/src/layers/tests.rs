@@ -5,6 +5,7 @@ use book::samples;
 use proptest::prelude::*;
 
 use super::*;
+use crate::beyond::Members;
 use crate::beyond::Source;
 use crate::{Others, Reach};
 
@@ -133,7 +134,7 @@ fn members_elsewhere_are_entered_anew_only_when_something_is_new() {
     };
     let said = Arc::default();
     let first = others(&said, 5, &own);
-    let of = |others: &Others| Source::new(&switched, others);
+    let of = |others: &Others| Source::new(&Members::of(&switched), others);
     let known = Beyond::new(Entries::default(), Some(of(&first)));
     assert!(known.is_of(&of(&others(&said, 5, &own))));
     let complete = Others {
@@ -146,7 +147,7 @@ fn members_elsewhere_are_entered_anew_only_when_something_is_new() {
         ("the node's addresses", of(&others(&said, 5, &[]))),
         ("all nodes were heard", of(&complete)),
         ("nobody", of(&Others::default())),
-        ("the mode", Source::new(&routed, &first)),
+        ("the mode", Source::new(&Members::of(&routed), &first)),
     ] {
         assert!(!known.is_of(&other), "{what}");
     }

@@ -3,7 +3,7 @@ use book::samples;
 use k8s_openapi::jiff::Timestamp;
 
 use super::*;
-use crate::remotes::{Served, Slice};
+use remotes::{Served, Slice};
 
 const NETWORK: u32 = 7;
 

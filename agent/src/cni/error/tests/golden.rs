@@ -163,6 +163,7 @@ variants!(resolve, ResolveError: NetworkNotFound Disabled ForeignProvider Parame
     ParametersRefused RequestRefused NamespaceMissing DefinitionUnusable KindNotSupported NamespaceOnClusterScoped RefNotPermitted ParametersNotFound
     ParametersInvalid RequestInvalid ConflictingParameters NotNumbered TransportPending
     TransportConflict NetworkIdConflict RoutingConflict UplinkConflict NoTunnelAddress NoSharedNumber
+    VpcNotFound VpcUnusable SubnetOutsideVpc VpcOverlap
     Duplicate AttachmentNotFound);
 variants!(ipam, IpamError: Exhausted NoRoom Held OutOfSubnets Reserved PrefixLength RequestedTwice
     HostBits GatewayOutside ExcludeOutside PoolsOverlap);

@@ -149,13 +149,71 @@ fn peers_that_share_addresses_reach_each_other_not_at_all() {
             "{why}"
         );
     }
-    // Both ends decide the same: four was first by name, so one is not two's peer.
+    // Both ends decide the same: the pair of four was first by name, so one is not two's peer.
     assert_eq!(state("two", "four").0, PeerState::Active);
     assert_eq!(state("one", "two").0, PeerState::Overlap);
     assert_eq!(state("two", "one").0, PeerState::Overlap);
     assert!(routes(&resolved, "a").iter().all(|(_, name)| name == "-"));
     let of_b: BTreeSet<String> = routes(&resolved, "b").into_iter().map(|it| it.1).collect();
     assert_eq!(of_b, ["-", "d"].map(str::to_owned).into());
+}
+
+/// The objects as of an API server that made them in this order.
+fn made_in_order(documents: &[String]) -> Resolved {
+    let made = (0..).zip(documents).flat_map(|(second, text)| {
+        let objects = parse_manifests("a.yaml", text).into_iter();
+        objects.map(move |object| {
+            let mut object = object.unwrap();
+            match &mut object.resource {
+                crate::Resource::PodNetwork(it) => it.metadata.created = Some(second),
+                crate::Resource::Vpc(it) => it.metadata.created = Some(second),
+                _ => {}
+            }
+            object
+        })
+    });
+    resolve(made.collect::<Vec<_>>())
+}
+
+#[test]
+fn a_new_object_takes_nothing_from_those_that_are_there() {
+    let resolved = made_in_order(&[
+        vpc("two", "10.2.0.0/16", &["one", "zoo"]),
+        vpc("zoo", "10.1.0.0/16", &["two"]),
+        network("web", "two", "10.2.0.0/24", ""),
+        // They overlap, and come before by name.
+        vpc("one", "10.1.0.0/24", &["two"]),
+        network("aaa", "two", "10.2.0.0/25", ""),
+    ]);
+    assert_eq!(resolved.network("aaa").unwrap_err().reason(), "VpcOverlap");
+    assert!(resolved.network("web").is_ok());
+    let two = resolved.vpcs().find(|it| it.name == "two").unwrap();
+    let states: Vec<_> = two
+        .peers
+        .iter()
+        .map(|it| (it.vpc.as_str(), it.state))
+        .collect();
+    assert_eq!(
+        states,
+        [("one", PeerState::Overlap), ("zoo", PeerState::Active)]
+    );
+}
+
+/// A number of two networks leads to neither of them.
+#[test]
+fn a_network_with_the_number_of_another_is_in_no_vpc() {
+    let resolved = resolved(&[
+        vpc("one", "10.0.0.0/8", &[]),
+        network("a", "one", "10.1.0.0/16", ""),
+        network("b", "one", "10.2.0.0/16", ", networkID: 7"),
+        network("stranger", "none", "10.2.0.0/16", ", networkID: 7").replace(", vpc: none", ""),
+    ]);
+    assert_eq!(
+        resolved.network("b").unwrap_err().reason(),
+        "NetworkIDConflict"
+    );
+    assert_eq!(routes(&resolved, "a"), pairs(&[("10.0.0.0/8", "-")]));
+    assert!(routes(&resolved, "b").is_empty());
 }
 
 #[test]

@@ -77,7 +77,9 @@ async fn a_refused_status_is_left_alone_for_longer_each_time_and_keeps_none_of_o
         names.sort();
         names
     };
-    executor.parameters(&of_attachments(&["old", "new"])).await;
+    executor
+        .parameters(&[], &of_attachments(&["old", "new"]))
+        .await;
     assert_eq!(take(), ["new", "old"]);
     let begin = Timestamp::now();
     // It has been refused for some time.
@@ -86,7 +88,7 @@ async fn a_refused_status_is_left_alone_for_longer_each_time_and_keeps_none_of_o
         executor.setbacks.lock().await.add(&old, true, begin);
     }
     executor
-        .parameters(&of_attachments(&["old", "other"]))
+        .parameters(&[], &of_attachments(&["old", "other"]))
         .await;
     assert_eq!(take(), ["other"]);
     let again = executor.again(begin).await.expect("it is tried again");
@@ -94,7 +96,7 @@ async fn a_refused_status_is_left_alone_for_longer_each_time_and_keeps_none_of_o
     // Its user has changed it.
     let mut changed = of_attachments(&["old"]);
     changed.attachments[0].version = "8".to_owned();
-    executor.parameters(&changed).await;
+    executor.parameters(&[], &changed).await;
     assert_eq!(take(), ["old"]);
 }
 

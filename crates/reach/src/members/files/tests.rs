@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use tables::remotes::{Remotes, Served};
+use remotes::{Remotes, Served};
 
 use super::Files;
 

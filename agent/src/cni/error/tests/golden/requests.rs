@@ -374,6 +374,40 @@ fn conflicts() -> Vec<(&'static str, ResolveError)> {
             },
         ),
         (
+            "resolve: no such VPC",
+            ResolveError::VpcNotFound {
+                name: name(),
+                vpc: text("shop"),
+            },
+        ),
+        (
+            "resolve: a VPC that cannot be used",
+            ResolveError::VpcUnusable {
+                name: name(),
+                vpc: text("shop"),
+                source: Box::new(ResolveError::Disabled { name: first() }),
+            },
+        ),
+        (
+            "resolve: a subnet outside of the VPC",
+            ResolveError::SubnetOutsideVpc {
+                name: name(),
+                vpc: text("shop"),
+                subnet: "192.168.0.0/24".parse().unwrap(),
+                cidrs: vec!["10.0.0.0/8".parse().unwrap()],
+            },
+        ),
+        (
+            "resolve: a subnet of another network of the VPC",
+            ResolveError::VpcOverlap {
+                name: name(),
+                vpc: text("shop"),
+                prefix: "10.1.0.0/24".parse().unwrap(),
+                first: text("PodNetwork red"),
+                other: "10.1.0.0/16".parse().unwrap(),
+            },
+        ),
+        (
             "resolve: made with another transport",
             ResolveError::TransportConflict {
                 name: name(),

@@ -1,7 +1,7 @@
 //! Describe the node of the cases: its networks, ports and tables.
 //!
 //! Two L2 networks with one subnet, an L3 network, an L3 network that the node routes for, one with a way out,
-//! an L2 network without addresses; and of networks with an uplink a VLAN, a trunk, and L3 networks over a VLAN
+//! two that lead to each other, an L2 network without addresses; and of networks with an uplink a VLAN, a trunk, and L3 networks over a VLAN
 //! and behind routers.
 
 mod pods;
@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use self::pods::{
-    AMBER, AMBER_A, AMBER_B, AMBER_OUT, BEYOND, BLUE, BLUE_A, BLUE_B, BLUE_C, ETHER_TYPE_OF_TEAL,
-    GATEWAY_ON_AMBER, GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN, GREEN_A, GREEN_B, GREEN_C, GREY,
-    GREY_A, GREY_B, OCHRE, OCHRE_A, OLIVE, OLIVE_A, OUTSIDE, PODS, Pod, RED, RED_A, RED_B, RED_D,
-    SERVICE, STEEL, STEEL_A, STEEL_B, TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, UPLINK, WHITE, WHITE_A,
-    WHITE_B,
+    AMBER, AMBER_A, AMBER_B, AMBER_OUT, BEYOND, BLUE, BLUE_A, BLUE_B, BLUE_C, CORAL, CORAL_A,
+    CORAL_OUT, ETHER_TYPE_OF_TEAL, GATEWAY_ON_AMBER, GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN,
+    GREEN_A, GREEN_B, GREEN_C, GREY, GREY_A, GREY_B, OCHRE, OCHRE_A, OLIVE, OLIVE_A, OUTSIDE,
+    PEARL, PEARL_A, PEARL_MTU, PODS, Pod, RED, RED_A, RED_B, RED_D, SERVICE, STEEL, STEEL_A,
+    STEEL_B, TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, UPLINK, WHITE, WHITE_A, WHITE_B,
 };
-use self::pods::{MTU, ROUTER};
+use self::pods::{MTU, ROUTER, coral_v6, pearl_v6};
 
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_SERVICE, Endpoint, EndpointKey, FdbKey};
@@ -24,6 +24,7 @@ use crate::flood::{FLOOD_CHUNK, FloodKey, FloodPorts};
 use crate::network::{NETWORK_L3, NETWORK_NEXT_HOP, NETWORK_TRUNK, NETWORK_WIRE, Network};
 use crate::policy::{Family, Tables};
 use crate::port::{PORT_ANY_IP, PORT_L3, PORT_OUTSIDE, Port, PortAddressKey};
+use crate::route::{Route, RouteKey};
 use crate::wire::{NextHop, WireKey, outside};
 
 /// UDP port of the nodes' tunnels (RFC 7348 section 8.1).
@@ -117,6 +118,8 @@ pub struct World {
     pub wires: BTreeMap<WireKey, u32>,
     /// `NEXT_HOPS`.
     pub next_hops: BTreeMap<EndpointKey, NextHop>,
+    /// `ROUTES`.
+    pub routes: BTreeMap<RouteKey, Route>,
 }
 
 impl Default for World {
@@ -146,6 +149,7 @@ impl World {
             networks: BTreeMap::new(),
             wires: BTreeMap::new(),
             next_hops: BTreeMap::new(),
+            routes: BTreeMap::new(),
         };
         for pod in PODS {
             let ifindex = number(pod);
@@ -207,6 +211,7 @@ impl World {
             );
         }
         world.plug();
+        world.lead_across();
         world
     }
 
@@ -267,6 +272,44 @@ impl World {
                 *slot = length;
             }
         }
+    }
+
+    /// Has [`CORAL`] and [`PEARL`] lead to each other.
+    ///
+    /// Nothing has the rest of their prefix.
+    fn lead_across(&mut self) {
+        let of_prefix = |ip: IpAddr, length| (Ip16::from(ip), length);
+        let all = of_prefix(Ipv4Addr::new(10, 64, 0, 0).into(), 96 + 10);
+        let coral = of_prefix(Ipv4Addr::new(10, 70, 0, 0).into(), 96 + 24);
+        let pearl = of_prefix(Ipv4Addr::new(10, 71, 0, 0).into(), 96 + 24);
+        let coral_v6 = of_prefix(coral_v6(0).into(), 64);
+        let pearl_v6 = of_prefix(pearl_v6(0).into(), 64);
+        let green = of_prefix(Ipv4Addr::new(10, 20, 0, 0).into(), 96 + 24);
+        let to = |network, mtu| Route { network, mtu };
+        for (from, (ip, length), route) in [
+            (CORAL, all, Route::NOWHERE),
+            (CORAL, pearl, to(PEARL, PEARL_MTU)),
+            // It does not lead back.
+            (CORAL, green, to(GREEN, 0)),
+            (CORAL, pearl_v6, to(PEARL, PEARL_MTU)),
+            (PEARL, all, Route::NOWHERE),
+            (PEARL, coral, to(CORAL, 0)),
+            (PEARL, coral_v6, to(CORAL, 0)),
+        ] {
+            self.routes.insert(RouteKey::new(from, ip, length), route);
+        }
+    }
+
+    /// The route to an address: the one with the longest prefix.
+    fn route(&self, network: u32, ip: &Ip16) -> Option<Route> {
+        let of_network = self.routes.iter().filter(|(key, _)| key.network == network);
+        let bits = |ip: &Ip16| u128::from_be_bytes(ip.0);
+        let reached = of_network.filter(|(key, _)| {
+            let length = key.length - 32;
+            length == 0 || (bits(ip) ^ bits(&key.ip)) >> (128 - length) == 0
+        });
+        let longest = reached.max_by_key(|(key, _)| key.length);
+        longest.map(|(_, route)| *route)
     }
 
     fn join(&mut self, network: u32, ifindex: u32) {
@@ -332,6 +375,10 @@ impl Tables for View<'_> {
             .endpoints
             .get(&EndpointKey { network, ip: *ip })
             .copied()
+    }
+
+    fn route(&self, network: u32, ip: &Ip16) -> Option<Route> {
+        self.world.route(network, ip)
     }
 
     fn station(&self, network: u32, mac: MacAddr) -> Option<Endpoint> {

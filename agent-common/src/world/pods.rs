@@ -6,7 +6,7 @@ use crate::addr::{GATEWAY_V6, MacAddr};
 use crate::endpoint::{ENDPOINT_NO_PEER, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_WIRE};
 use crate::port::{
     PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_MORE_IPS, PORT_NODE, PORT_OUTSIDE, PORT_REPLICATE,
-    PORT_TRUNK, PORT_WIRE,
+    PORT_ROUTES, PORT_TRUNK, PORT_WIRE,
 };
 
 /// An L2 network, 10.10.0.0/24 and fd10:10::/64.
@@ -29,6 +29,14 @@ pub const OCHRE: u32 = 5003;
 ///
 /// It has the subnets of [`OCHRE`].
 pub const OLIVE: u32 = 5004;
+/// An L3 network with a way out that leads to [`PEARL`], too.
+///
+/// It is 10.70.0.0/24 and fd70:70::/64.
+pub const CORAL: u32 = 6001;
+/// An L3 network, 10.71.0.0/24 and fd71:71::/64, that leads to [`CORAL`].
+pub const PEARL: u32 = 6002;
+/// Largest L3 packet on [`PEARL`], bytes.
+pub const PEARL_MTU: u32 = 1400;
 /// EtherType of [`TEAL`] besides IP and ARP: that of local experiments (IEEE 802).
 pub const ETHER_TYPE_OF_TEAL: u16 = 0x88b5;
 /// The VLANs of [`STEEL`].
@@ -101,6 +109,14 @@ const fn vlan_v6(host: u16) -> Ipv6Addr {
 
 const fn wired_v6(host: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfd60, 0x60, 0, 0, 0, 0, 0, host)
+}
+
+pub(super) const fn coral_v6(host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd70, 0x70, 0, 0, 0, 0, 0, host)
+}
+
+pub(super) const fn pearl_v6(host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd71, 0x71, 0, 0, 0, 0, 0, host)
 }
 
 /// On [`BLUE`].
@@ -376,6 +392,41 @@ pub static OLIVE_A: Pod = Pod {
     ip6: wired_v6(0x11),
     ..NOBODY
 };
+/// On [`CORAL`].
+pub static CORAL_A: Pod = Pod {
+    name: "coral-a",
+    network: CORAL,
+    ifindex: 95,
+    port_id: 95,
+    flags: PORT_L3 | PORT_EGRESS | PORT_ROUTES,
+    mac: MacAddr([2, 0, 0, 0, 0x14, 0x0a]),
+    ip4: Ipv4Addr::new(10, 70, 0, 11),
+    ip6: coral_v6(0x11),
+    ..NOBODY
+};
+/// The way out of [`CORAL`].
+pub static CORAL_OUT: Pod = Pod {
+    name: "coral-out",
+    network: CORAL,
+    ifindex: 96,
+    port_id: 96,
+    flags: PORT_L3 | PORT_OUTSIDE | PORT_ROUTES,
+    endpoint_flags: ENDPOINT_OUTSIDE,
+    mac: MacAddr([2, 0, 0, 0, 0x14, 0x0c]),
+    ..NOBODY
+};
+/// On [`PEARL`].
+pub static PEARL_A: Pod = Pod {
+    name: "pearl-a",
+    network: PEARL,
+    ifindex: 97,
+    port_id: 97,
+    flags: PORT_L3 | PORT_ROUTES,
+    mac: MacAddr([2, 0, 0, 0, 0x15, 0x0a]),
+    ip4: Ipv4Addr::new(10, 71, 0, 11),
+    ip6: pearl_v6(0x11),
+    ..NOBODY
+};
 /// A member of [`OCHRE`] and [`OLIVE`] on another node, beyond the uplink.
 pub static BEYOND: Pod = Pod {
     name: "beyond",
@@ -390,10 +441,10 @@ pub static BEYOND: Pod = Pod {
 pub(super) const ROUTER: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x42));
 
 /// Everybody on this node.
-pub static PODS: [&Pod; 22] = [
+pub static PODS: [&Pod; 25] = [
     &BLUE_A, &BLUE_B, &BLUE_C, &RED_A, &RED_B, &RED_D, &GREEN_A, &GREEN_B, &GREEN_C, &WHITE_A,
     &WHITE_B, &AMBER_A, &AMBER_B, &AMBER_OUT, &GREY_A, &GREY_B, &TEAL_A, &TEAL_B, &STEEL_A,
-    &STEEL_B, &OCHRE_A, &OLIVE_A,
+    &STEEL_B, &OCHRE_A, &OLIVE_A, &CORAL_A, &CORAL_OUT, &PEARL_A,
 ];
 
 /// The way to the outside that [`OLIVE`] has.
