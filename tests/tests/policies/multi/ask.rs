@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, listen, socket_with, sockopt,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testbed::Port;
 use testbed::wait::PATIENCE;
 
@@ -54,6 +55,7 @@ pub(super) struct Ears {
 impl Ears {
     /// Opens the ears of a port, for these numbers and both families.
     pub(super) fn open(port: &Port, numbers: &[u16]) -> Self {
+        allow_sockets();
         let addresses = addresses(port);
         let inside = port.netns.run_in(|| {
             // Anybody may ping.
@@ -76,6 +78,17 @@ impl Ears {
         });
         inside.expect("the namespace can be entered")
     }
+}
+
+/// Lets this process have as many sockets as it may: most shells give it 1,024.
+fn allow_sockets() {
+    let files = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: files.maximum,
+        ..files
+    };
+    setrlimit(Resource::Nofile, most)
+        .expect("the limit of open files can be raised to its maximum");
 }
 
 /// The addresses of a port by family: IPv4, IPv6.
