@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: rules of this repository that rustc and clippy cannot check.
 
 mod arrows;
+mod examples;
 mod layers;
 mod rooms;
 mod size;
@@ -114,6 +115,7 @@ pub(crate) fn check() -> Result<()> {
     ));
     findings.extend(words.findings());
     findings.extend(rooms::check(&files));
+    findings.extend(examples::check(&root, &files));
     let packages = workspace::packages()?;
     findings.extend(layers::check(&packages));
     findings.extend(layers::dead_rules(&packages));
