@@ -29,10 +29,10 @@ pub(crate) use crate::case::{
 use crate::interrupt;
 use crate::peers::{Stage, TrafficPath};
 use crate::report::Case;
-use crate::{guarded, policies, services};
+use crate::{guarded, policies, services, vpcs};
 
 /// Every case, in the order they are run: those that share their pods first.
-pub const CASES: [Known; 25] = [
+pub const CASES: [Known; 26] = [
     tcp::CASE,
     udp::CASE,
     latency::CASE,
@@ -55,6 +55,7 @@ pub const CASES: [Known; 25] = [
     guarded::CASE,
     services::CASE,
     services::API,
+    vpcs::CASE,
     memif::CASE,
     agent::CASE,
     restart::CASE,

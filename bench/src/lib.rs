@@ -39,6 +39,7 @@ pub mod services;
 pub mod spin;
 pub mod traffic;
 mod turns;
+pub mod vpcs;
 
 pub use bench_report as report;
 pub use bench_report::series;
