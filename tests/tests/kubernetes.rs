@@ -25,6 +25,7 @@ mod kubernetes {
     mod crds_parameters;
     mod crds_slices;
     mod crds_standard;
+    mod crds_vpcs;
     mod documented;
     mod ipam;
     mod ipam_attacks;
@@ -40,6 +41,7 @@ mod kubernetes {
     mod services;
     mod slices;
     mod slices_attacks;
+    mod vpcs;
     mod webhook;
     mod webhook_access;
     mod webhook_certificates;

@@ -22,6 +22,7 @@ mod slices;
 mod switches;
 mod thinking;
 mod transports;
+mod vpcs;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
