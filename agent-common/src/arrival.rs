@@ -102,6 +102,14 @@ fn admit<F: Frame + ?Sized, T: Tables>(
     }
     match tables.station(origin.network, from) {
         Some(sender) if is_of(&sender, origin.vtep) => {}
+        // Routed, from another network of a VPC. Members of this one are not behind the gateway.
+        None if from == GATEWAY_MAC => {
+            let (source, _) = ip_addresses(&start, ether_type).map_err(Arrival::Drop)?;
+            if tables.endpoint(origin.network, &source).is_some() {
+                return drop(DropReason::SpoofedMac);
+            }
+            return routed(&start, origin, tables, (to, from), ether_type);
+        }
         Some(_) | None => return drop(DropReason::SpoofedMac),
     }
     let sender = Sender {

@@ -100,11 +100,11 @@ fn stages<F: Frame + ?Sized, T: Tables>(
     match intent {
         Intent::Switch => {
             let is_ip = matches!(ether_type, ETH_P_IP | ETH_P_IPV6);
-            forward::by_mac(port, tables, scratch, is_ip)
+            forward::by_mac(frame, port, tables, scratch, is_ip)
         }
         Intent::Route => forward::by_ip(frame, port, tables, scratch),
-        Intent::AskArp => forward::answer_arp(port, tables, scratch, false),
-        Intent::ProbeArp => forward::answer_arp(port, tables, scratch, true),
-        Intent::AskNd => forward::answer_nd(port, tables, scratch),
+        Intent::AskArp => forward::answer_arp(frame, port, tables, scratch, false),
+        Intent::ProbeArp => forward::answer_arp(frame, port, tables, scratch, true),
+        Intent::AskNd => forward::answer_nd(frame, port, tables, scratch),
     }
 }

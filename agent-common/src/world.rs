@@ -11,12 +11,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use self::pods::{
     AMBER, AMBER_A, AMBER_B, AMBER_OUT, BEYOND, BLUE, BLUE_A, BLUE_B, BLUE_C, CORAL, CORAL_A,
-    CORAL_OUT, ETHER_TYPE_OF_TEAL, GATEWAY_ON_AMBER, GATEWAY_ON_GREEN, GATEWAY_ON_WHITE, GREEN,
-    GREEN_A, GREEN_B, GREEN_C, GREY, GREY_A, GREY_B, OCHRE, OCHRE_A, OLIVE, OLIVE_A, OUTSIDE,
-    PEARL, PEARL_A, PEARL_MTU, PODS, Pod, RED, RED_A, RED_B, RED_D, SERVICE, STEEL, STEEL_A,
-    STEEL_B, TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, UPLINK, WHITE, WHITE_A, WHITE_B,
+    CORAL_OUT, ETHER_TYPE_OF_TEAL, GATEWAY_ON_AMBER, GATEWAY_ON_GREEN, GATEWAY_ON_JADE,
+    GATEWAY_ON_WHITE, GREEN, GREEN_A, GREEN_B, GREEN_C, GREY, GREY_A, GREY_B, JADE, JADE_A, JADE_B,
+    OCHRE, OCHRE_A, OLIVE, OLIVE_A, OUTSIDE, PEARL, PEARL_A, PEARL_MTU, PODS, Pod, RED, RED_A,
+    RED_B, RED_D, SERVICE, STEEL, STEEL_A, STEEL_B, TEAL, TEAL_A, TEAL_B, TRUNK_VLANS, UPLINK,
+    WHITE, WHITE_A, WHITE_B,
 };
-use self::pods::{MTU, ROUTER, coral_v6, pearl_v6};
+use self::pods::{MTU, ROUTER, coral_v6, jade_v6, pearl_v6};
 
 use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_SERVICE, Endpoint, EndpointKey, FdbKey};
@@ -190,6 +191,7 @@ impl World {
             .into_iter()
             .chain(GATEWAY_ON_WHITE.map(|ip| (WHITE, ip)))
             .chain(GATEWAY_ON_AMBER.map(|ip| (AMBER, ip)))
+            .chain(GATEWAY_ON_JADE.map(|ip| (JADE, ip)))
             .map(|at| (at, ENDPOINT_GATEWAY));
         let services = [GREEN, BLUE, AMBER].into_iter();
         let services = services
@@ -284,6 +286,8 @@ impl World {
         let pearl = of_prefix(Ipv4Addr::new(10, 71, 0, 0).into(), 96 + 24);
         let coral_v6 = of_prefix(coral_v6(0).into(), 64);
         let pearl_v6 = of_prefix(pearl_v6(0).into(), 64);
+        let jade = of_prefix(Ipv4Addr::new(10, 73, 0, 0).into(), 96 + 24);
+        let jade_v6 = of_prefix(jade_v6(0).into(), 64);
         let green = of_prefix(Ipv4Addr::new(10, 20, 0, 0).into(), 96 + 24);
         let to = |network, mtu| Route { network, mtu };
         for (from, (ip, length), route) in [
@@ -295,6 +299,11 @@ impl World {
             (PEARL, all, Route::NOWHERE),
             (PEARL, coral, to(CORAL, 0)),
             (PEARL, coral_v6, to(CORAL, 0)),
+            (PEARL, jade, to(JADE, 0)),
+            (PEARL, jade_v6, to(JADE, 0)),
+            (JADE, all, Route::NOWHERE),
+            (JADE, pearl, to(PEARL, PEARL_MTU)),
+            (JADE, pearl_v6, to(PEARL, PEARL_MTU)),
         ] {
             self.routes.insert(RouteKey::new(from, ip, length), route);
         }

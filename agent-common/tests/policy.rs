@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use agent_common::addr::MacAddr;
+use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use agent_common::cases::{self, BEYOND, Case, OCHRE, OLIVE, OUTSIDE, PODS, Pod, World, build};
 use agent_common::drop::DropReason;
 use agent_common::endpoint::{ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, Endpoint};
 use agent_common::packet::{ETH_HLEN, ETH_P_IP, ETH_P_IPV6, first_protocol};
 use agent_common::policy::{self, Decision};
 use agent_common::port::{
-    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_NODE, PORT_OUTSIDE, PORT_TRUNK, PORT_WIRE,
+    PORT_ANY_IP, PORT_EGRESS, PORT_L3, PORT_NODE, PORT_OUTSIDE, PORT_ROUTES, PORT_TRUNK, PORT_WIRE,
 };
 use agent_common::storm::{STORM_BURST, STORM_RATE, StormBucket};
 use proptest::prelude::*;
@@ -149,12 +149,21 @@ fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError>
         "{:?} of a frame from another MAC",
         decision
     );
-    if let Decision::Switch(to) | Decision::Moved(to) | Decision::Route(to, _) = decision {
+    if let Decision::Switch(to) | Decision::Moved(to) = decision {
         prop_assert!(
             is_neighbour(sender, &to),
             "{to:?} is no neighbour of {}",
             sender.name
         );
+    }
+    if let Decision::Route(to, _) = decision {
+        let switched = sender.flags & PORT_L3 == 0;
+        prop_assert!(
+            !switched && is_neighbour(sender, &to) || is_led_to(world, sender, &to),
+            "{} has no route to {to:?}",
+            sender.name
+        );
+        prop_assert_eq!(&frame[..6], GATEWAY_MAC.0, "past the gateway");
     }
     if let Decision::Leave(to) = decision {
         prop_assert!(
@@ -200,7 +209,7 @@ fn judge(world: &World, sender: &Pod, frame: &[u8]) -> Result<(), TestCaseError>
             "{decision:?}"
         );
     } else {
-        let routed = matches!(decision, Decision::Route(..) | Decision::WireRoute(..));
+        let routed = matches!(decision, Decision::WireRoute(..));
         prop_assert!(!routed, "{decision:?}");
     }
     if sender.flags & PORT_NODE == 0 {
@@ -242,6 +251,21 @@ fn is_for_none_or_many(frame: &[u8]) -> bool {
 
 fn is_neighbour(sender: &Pod, to: &Endpoint) -> bool {
     to.flags & (ENDPOINT_GATEWAY | ENDPOINT_OUTSIDE) == 0 && is_of_network(sender, to)
+}
+
+/// True for a pod of another network, when both have a route to the other.
+fn is_led_to(world: &World, sender: &Pod, to: &Endpoint) -> bool {
+    let leads = |from, to| {
+        let mut routes = world.routes.iter();
+        routes.any(|(key, route)| key.network == from && route.network == to)
+    };
+    let there = PODS.iter().find(|pod| pod.endpoint() == *to);
+    there.is_some_and(|pod| {
+        sender.flags & pod.flags & PORT_ROUTES != 0
+            && pod.network != sender.network
+            && leads(sender.network, pod.network)
+            && leads(pod.network, sender.network)
+    })
 }
 
 fn is_of_network(sender: &Pod, to: &Endpoint) -> bool {
@@ -358,6 +382,7 @@ proptest! {
         let mut world = WORLD.clone();
         world.fdb.retain(|key, _| key.network != case.sender.network);
         world.endpoints.retain(|key, _| key.network != case.sender.network);
+        world.routes.retain(|key, _| key.network != case.sender.network);
         let decision = decide(&world, case.sender, &frame);
         // Whom the node reaches, or a wire, does not depend on our tables.
         let nobody = matches!(
@@ -380,7 +405,7 @@ proptest! {
         };
         let network = case.sender.network;
         let there = PODS.iter().any(|pod| pod.network == network && pod.mac == mac);
-        prop_assert!(there || mac == agent_common::addr::GATEWAY_MAC, "{mac}");
+        prop_assert!(there || mac == GATEWAY_MAC, "{mac}");
         prop_assert_ne!(mac, case.sender.mac, "nobody is told of oneself");
     }
 

@@ -9,4 +9,5 @@ mod vpcs {
     mod local;
     mod policies;
     mod sockets;
+    mod switched;
 }

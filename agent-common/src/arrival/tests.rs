@@ -72,7 +72,10 @@ impl Three {
     }
 
     fn add(&mut self, endpoint: Endpoint, addresses: &[std::net::IpAddr]) {
-        self.fdb.insert(FdbKey::new(BLUE, endpoint.mac), endpoint);
+        // No port has the gateway's.
+        if endpoint.mac != GATEWAY_MAC {
+            self.fdb.insert(FdbKey::new(BLUE, endpoint.mac), endpoint);
+        }
         for ip in addresses {
             let key = EndpointKey {
                 network: BLUE,
@@ -186,10 +189,19 @@ fn a_packet_of_a_network_that_is_routed_here_is_its_members_of_that_node() {
         ..THERE
     };
     assert_eq!(decided(&ROUTED, red, &from(JADE_V4)), spoofed);
-    // On a segment nothing is routed.
-    let spoofed = Arrival::Drop(DropReason::SpoofedIp);
+    // On a segment it comes from the gateway, and no member of the segment does.
+    assert_eq!(l2(&from(JADE_V4)), Arrival::Deliver(near()));
+    assert_eq!(l2(&from(Ipv4Addr::new(10, 1, 0, 3))), spoofed, "no member");
+    let arrival = decided(&L2, elsewhere, &from(JADE_V4));
+    assert_eq!(arrival, spoofed, "a member of another node");
+    let mac = Arrival::Drop(DropReason::SpoofedMac);
+    assert_eq!(l2(&from(FAR_V4)), mac, "a member of the segment");
     let frame = Ipv4::new(JADE_V4, NEAR_V4).udp(NEAR, FAR, PORTS);
-    assert_eq!(l2(&frame), spoofed);
+    assert_eq!(l2(&frame), spoofed, "by the MAC address of a member");
+    let arp = Arp::request((GATEWAY_MAC, JADE_V4), NEAR_V4).frame(NEAR, GATEWAY_MAC);
+    assert!(matches!(l2(&arp), Arrival::Drop(_)), "no packet");
+    let group = Ipv4::new(JADE_V4, NEAR_V4).udp(MacAddr::BROADCAST, GATEWAY_MAC, PORTS);
+    assert_eq!(l2(&group), Arrival::Drop(DropReason::NoEndpoint), "for all");
 }
 
 #[test]

@@ -2,11 +2,12 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::build::{Ipv4, Ipv6};
+use super::build::{Arp, Ipv4, Ipv6};
 use super::{List, Pod};
-use crate::addr::GATEWAY_MAC;
+use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
-use crate::world::{AMBER_A, CORAL_A, CORAL_OUT, GREEN_A, PEARL_A};
+use crate::policy::{Decision, Family};
+use crate::world::{AMBER_A, CORAL_A, CORAL_OUT, GREEN_A, JADE_A, JADE_B, PEARL_A};
 
 const PORTS: (u16, u16) = (4000, 5000);
 /// In the prefix of both networks, and no network's.
@@ -16,6 +17,7 @@ pub(super) fn add(list: &mut List) {
     across(list);
     refused(list);
     from_outside(list);
+    switched(list);
 }
 
 /// Builds the frame of `from`, and that at `to`, one hop later.
@@ -141,5 +143,56 @@ fn from_outside(list: &mut List) {
         &AMBER_A,
         Ipv6::new(PEARL_A.ip6, outside).udp(GATEWAY_MAC, AMBER_A.mac, PORTS),
         spoofed,
+    );
+}
+
+/// An L2 network: its members are on a segment, and the gateway is a station of it.
+fn switched(list: &mut List) {
+    let (a, b) = (&JADE_A, &PEARL_A);
+    let gateway = Ipv4Addr::new(10, 73, 0, 1);
+    list.routes_v4("from an L2 network by the gateway", v4(a, b, 64), a, b);
+    list.routes_v4("to an L2 network by the gateway", v4(b, a, 64), b, a);
+    list.routes_v6("IPv6 from an L2 network by the gateway", v6(a, b), a, b);
+    list.routes_v6("IPv6 to an L2 network by the gateway", v6(b, a), b, a);
+    let [spent, _] = v4(a, b, 1);
+    list.drops("TTL 1 from an L2 network", a, spent, DropReason::Ttl);
+    let reason = DropReason::NoEndpoint;
+    list.drops(
+        "to an address of the VPC that no network has, from an L2 network",
+        a,
+        to(a, FREE4),
+        reason,
+    );
+    list.drops(
+        "past the gateway, to the MAC address of a pod of another network",
+        a,
+        Ipv4::new(a.ip4, b.ip4).udp(b.mac, a.mac, PORTS),
+        reason,
+    );
+    // A neighbour by way of the gateway is one all the same.
+    let frame = to(a, JADE_B.ip4);
+    list.moves("to a neighbour by the gateway", a, frame, &JADE_B);
+    let question = Arp::request((a.mac, a.ip4), gateway);
+    let answer = Arp::reply((GATEWAY_MAC, gateway), (a.mac, a.ip4));
+    list.answers(
+        "ARP for the gateway of an L2 network in a VPC",
+        a,
+        [
+            question.frame(MacAddr::BROADCAST, a.mac),
+            answer.frame(a.mac, GATEWAY_MAC),
+        ],
+        Decision::ArpReply(GATEWAY_MAC),
+    );
+    let ping = |from, to, kind, macs: (MacAddr, MacAddr)| {
+        Ipv4::new(from, to).icmp(macs.0, macs.1, kind, 0)
+    };
+    list.answers(
+        "ping of the gateway of an L2 network in a VPC",
+        a,
+        [
+            ping(a.ip4, gateway, 8, (GATEWAY_MAC, a.mac)),
+            ping(gateway, a.ip4, 0, (a.mac, GATEWAY_MAC)),
+        ],
+        Decision::EchoReply(Family::V4, 34),
     );
 }

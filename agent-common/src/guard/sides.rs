@@ -302,7 +302,8 @@ pub(super) fn is_stray<T: GuardTables>(
     scratch: &Scratch,
     tables: &T,
 ) -> bool {
-    if port.flags & (PORT_L3 | PORT_ANY_IP | PORT_OUTSIDE) != 0 {
+    // What is routed goes by its address.
+    if port.flags & (PORT_L3 | PORT_ANY_IP | PORT_OUTSIDE) != 0 || matches!(act, Act::Route) {
         return false;
     }
     if matches!(act, Act::Flood) {

@@ -21,12 +21,13 @@ const ANSWERED_FOR: u32 = ENDPOINT_GATEWAY | ENDPOINT_SERVICE;
 ///
 /// A neighbour may remember the MAC address of a pod that is gone. An IP packet to one that no port has is for the
 /// port with its address, so no announcement is needed. The neighbour learns of the new one when it asks again.
-/// The virtual gateway's is one that no port has: by it packets for Services come.
+/// The virtual gateway's is one that no port has: by it come packets for Services, and for other networks of a VPC.
 ///
 /// # Errors
-/// `Flood`, `Hairpin`, `NoEndpoint`.
+/// `Flood`, `Hairpin`, `NoEndpoint`, and those of [`across`].
 #[inline(always)]
-pub(super) fn by_mac<T: Tables>(
+pub(super) fn by_mac<F: Frame + ?Sized, T: Tables>(
+    frame: &F,
     port: &Port,
     tables: &T,
     scratch: &mut Scratch,
@@ -41,15 +42,53 @@ pub(super) fn by_mac<T: Tables>(
     if port.flags & PORT_WIRE != 0 {
         return Ok(Act::Wire);
     }
-    if is_ip && resolve::addressee(port, tables, scratch) {
+    if !is_ip {
+        return drop(DropReason::NoEndpoint);
+    }
+    if resolve::addressee(port, tables, scratch) {
         if scratch.to.flags & ENDPOINT_SERVICE != 0 {
             return serve(port, scratch);
         }
         if resolve::is_heir(port, &scratch.to) {
             return Ok(Act::Moved);
         }
+        if scratch.to.flags & ENDPOINT_GATEWAY != 0 && resolve::is_for_gateway(scratch) {
+            return echo(frame, &scratch.packet);
+        }
+        return drop(DropReason::NoEndpoint);
+    }
+    if port.flags & PORT_ROUTES != 0
+        && resolve::is_for_gateway(scratch)
+        && resolve::beyond(port, tables, scratch)?
+    {
+        return across(frame, port, scratch);
     }
     drop(DropReason::NoEndpoint)
+}
+
+/// Routes a packet to an endpoint that has been looked up, by the virtual gateway.
+///
+/// # Errors
+/// `LinkLocal`, `Hairpin`, `Ttl`, and those of [`echo`].
+#[inline(always)]
+fn across<F: Frame + ?Sized>(frame: &F, port: &Port, scratch: &Scratch) -> Step<Act> {
+    let (to, packet) = (&scratch.to, &scratch.packet);
+    if to.flags & ENDPOINT_GATEWAY != 0 {
+        return echo(frame, packet);
+    }
+    if packet.source.is_link_local_v6() || packet.destination.is_link_local_v6() {
+        return drop(DropReason::LinkLocal);
+    }
+    if to.port_id == port.port_id {
+        return drop(DropReason::Hairpin);
+    }
+    if packet.hops <= 1 {
+        return drop(DropReason::Ttl);
+    }
+    if to.flags & ENDPOINT_WIRE != 0 {
+        return Ok(Act::WireRoute);
+    }
+    Ok(Act::Route)
 }
 
 /// Has a packet for a Service translated.
@@ -104,22 +143,7 @@ pub(super) fn by_ip<F: Frame + ?Sized, T: Tables>(
     if port.flags & PORT_OUTSIDE != 0 {
         enter(port, tables, packet, to)?;
     }
-    if to.flags & ENDPOINT_GATEWAY != 0 {
-        return echo(frame, packet);
-    }
-    if packet.source.is_link_local_v6() || packet.destination.is_link_local_v6() {
-        return drop(DropReason::LinkLocal);
-    }
-    if to.port_id == port.port_id {
-        return drop(DropReason::Hairpin);
-    }
-    if packet.hops <= 1 {
-        return drop(DropReason::Ttl);
-    }
-    if to.flags & ENDPOINT_WIRE != 0 {
-        return Ok(Act::WireRoute);
-    }
-    Ok(Act::Route)
+    across(frame, port, scratch)
 }
 
 /// Sends a packet to an address that the network does not have.
@@ -250,7 +274,8 @@ fn echo<F: Frame + ?Sized>(frame: &F, packet: &Packet) -> Step<Act> {
 /// # Errors
 /// `NoEndpoint`, and those of [`by_mac`]: somebody beyond the uplink may answer.
 #[inline(always)]
-pub(super) fn answer_arp<T: Tables>(
+pub(super) fn answer_arp<F: Frame + ?Sized, T: Tables>(
+    frame: &F,
     port: &Port,
     tables: &T,
     scratch: &mut Scratch,
@@ -264,7 +289,7 @@ pub(super) fn answer_arp<T: Tables>(
         return Ok(Act::ArpReply);
     }
     if port.flags & PORT_WIRE != 0 {
-        return by_mac(port, tables, scratch, false);
+        return by_mac(frame, port, tables, scratch, false);
     }
     drop(DropReason::NoEndpoint)
 }
@@ -274,7 +299,12 @@ pub(super) fn answer_arp<T: Tables>(
 /// # Errors
 /// As of [`answer_arp`].
 #[inline(always)]
-pub(super) fn answer_nd<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratch) -> Step<Act> {
+pub(super) fn answer_nd<F: Frame + ?Sized, T: Tables>(
+    frame: &F,
+    port: &Port,
+    tables: &T,
+    scratch: &mut Scratch,
+) -> Step<Act> {
     if resolve::target(port, tables, scratch) {
         let to = &mut scratch.to;
         if to.flags & ENDPOINT_OUTSIDE != 0 {
@@ -293,7 +323,7 @@ pub(super) fn answer_nd<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratc
         return Ok(Act::NdReply);
     }
     if port.flags & (PORT_ANY_IP | PORT_WIRE) != 0 {
-        return by_mac(port, tables, scratch, false);
+        return by_mac(frame, port, tables, scratch, false);
     }
     if scratch.target.same(&port.link_local) {
         return Ok(Act::Ignore);

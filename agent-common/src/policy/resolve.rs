@@ -78,6 +78,12 @@ pub(super) fn addressee<T: Tables>(port: &Port, tables: &T, scratch: &mut Scratc
     keep(found, &mut scratch.to)
 }
 
+/// Reports whether a frame is for the virtual gateway.
+#[inline(always)]
+pub(super) fn is_for_gateway(scratch: &Scratch) -> bool {
+    destination(scratch) == GATEWAY_MAC
+}
+
 /// Reports whether an endpoint is another port.
 #[inline(always)]
 pub(super) const fn is_heir(port: &Port, to: &Endpoint) -> bool {

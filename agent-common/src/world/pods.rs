@@ -35,6 +35,8 @@ pub const OLIVE: u32 = 5004;
 pub const CORAL: u32 = 6001;
 /// An L3 network, 10.71.0.0/24 and fd71:71::/64, that leads to [`CORAL`].
 pub const PEARL: u32 = 6002;
+/// An L2 network, 10.73.0.0/24 and fd73:73::/64, that leads to [`PEARL`] and back.
+pub const JADE: u32 = 6003;
 /// Largest L3 packet on [`PEARL`], bytes.
 pub const PEARL_MTU: u32 = 1400;
 /// EtherType of [`TEAL`] besides IP and ARP: that of local experiments (IEEE 802).
@@ -113,6 +115,10 @@ const fn wired_v6(host: u16) -> Ipv6Addr {
 
 pub(super) const fn coral_v6(host: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfd70, 0x70, 0, 0, 0, 0, 0, host)
+}
+
+pub(super) const fn jade_v6(host: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd73, 0x73, 0, 0, 0, 0, 0, host)
 }
 
 pub(super) const fn pearl_v6(host: u16) -> Ipv6Addr {
@@ -427,6 +433,30 @@ pub static PEARL_A: Pod = Pod {
     ip6: pearl_v6(0x11),
     ..NOBODY
 };
+/// On [`JADE`].
+pub static JADE_A: Pod = Pod {
+    name: "jade-a",
+    network: JADE,
+    ifindex: 98,
+    port_id: 98,
+    flags: PORT_ROUTES,
+    mac: MacAddr([2, 0, 0, 0, 0x16, 0x0a]),
+    ip4: Ipv4Addr::new(10, 73, 0, 11),
+    ip6: jade_v6(0x11),
+    ..NOBODY
+};
+/// On [`JADE`], with [`JADE_A`].
+pub static JADE_B: Pod = Pod {
+    name: "jade-b",
+    network: JADE,
+    ifindex: 99,
+    port_id: 99,
+    flags: PORT_ROUTES,
+    mac: MacAddr([2, 0, 0, 0, 0x16, 0x0b]),
+    ip4: Ipv4Addr::new(10, 73, 0, 12),
+    ip6: jade_v6(0x12),
+    ..NOBODY
+};
 /// A member of [`OCHRE`] and [`OLIVE`] on another node, beyond the uplink.
 pub static BEYOND: Pod = Pod {
     name: "beyond",
@@ -441,10 +471,10 @@ pub static BEYOND: Pod = Pod {
 pub(super) const ROUTER: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x42));
 
 /// Everybody on this node.
-pub static PODS: [&Pod; 25] = [
+pub static PODS: [&Pod; 27] = [
     &BLUE_A, &BLUE_B, &BLUE_C, &RED_A, &RED_B, &RED_D, &GREEN_A, &GREEN_B, &GREEN_C, &WHITE_A,
     &WHITE_B, &AMBER_A, &AMBER_B, &AMBER_OUT, &GREY_A, &GREY_B, &TEAL_A, &TEAL_B, &STEEL_A,
-    &STEEL_B, &OCHRE_A, &OLIVE_A, &CORAL_A, &CORAL_OUT, &PEARL_A,
+    &STEEL_B, &OCHRE_A, &OLIVE_A, &CORAL_A, &CORAL_OUT, &PEARL_A, &JADE_A, &JADE_B,
 ];
 
 /// The way to the outside that [`OLIVE`] has.
@@ -473,6 +503,12 @@ pub static GATEWAY_ON_WHITE: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(10, 30, 0, 1)),
     IpAddr::V6(node_v6(1)),
     IpAddr::V6(GATEWAY_V6),
+];
+
+/// The addresses of the virtual gateway on [`JADE`].
+pub static GATEWAY_ON_JADE: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(10, 73, 0, 1)),
+    IpAddr::V6(jade_v6(1)),
 ];
 
 /// The addresses of the virtual gateway on [`AMBER`].

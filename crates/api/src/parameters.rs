@@ -251,8 +251,8 @@ impl fmt::Display for Routing {
     Rule::new("self.?interface.type.orValue('Veth') == 'Veth' || self.?routing.orValue('Isolated') == 'Isolated'")
         .message("with routing Node the node reaches pods by interfaces; write type Veth, or routing Isolated")
         .field_path(".interface"),
-    Rule::new("!has(self.vpc) || self.mode == 'L3' && self.?routing.orValue('Isolated') == 'Isolated' && self.?transport.type.orValue('Local') in ['Local', 'VXLAN']")
-        .message("networks of a VPC have mode L3, routing Isolated, and transport Local or VXLAN; write these, or remove this field")
+    Rule::new("!has(self.vpc) || size(self.?subnets.orValue([])) > 0 && self.?routing.orValue('Isolated') == 'Isolated' && self.?transport.type.orValue('Local') in ['Local', 'VXLAN']")
+        .message("networks of a VPC have subnets, routing Isolated, and transport Local or VXLAN; write these, or remove this field")
         .field_path(".vpc"),
     Rule::new("self.?vpc.orValue('') == oldSelf.?vpc.orValue('')")
         .message("is immutable; make other PodNetworkParameters for another PodNetwork")
@@ -413,7 +413,8 @@ pub struct PodNetworkParametersSpec {
     pub network_id: Option<i64>,
     /// Name of the VPC that the network is a subnet of.
     ///
-    /// With mode L3, routing Isolated, and transport Local or VXLAN: pods reach those of the other networks of the VPC. Immutable.
+    /// With subnets, routing Isolated, and transport Local or VXLAN: pods reach those of the other networks of the VPC by the gateway, which podnet plays in
+    /// mode L2, too. Immutable.
     #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN_PATTERN))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vpc: Option<String>,

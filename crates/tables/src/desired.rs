@@ -79,7 +79,8 @@ pub(super) fn own<'a>(
             entries.endpoints.insert(key, endpoint);
         }
         if attachment.network.routed {
-            gateway(&mut entries, attachment);
+            let own = [IpAddr::V4(GATEWAY_V4), IpAddr::V6(GATEWAY_V6)];
+            gateways(&mut entries, &attachment.network, own);
         } else {
             entries
                 .fdb
@@ -116,6 +117,12 @@ pub(super) fn own<'a>(
         for port in entries.ports.values_mut() {
             port.flags |= PORT_GUARD;
         }
+    }
+    if !others.routes.is_empty()
+        && let Some(facts) = facts.filter(|facts| !facts.routed)
+    {
+        // On a segment the gateway is a station of its own, where networks lead to each other.
+        gateways(&mut entries, facts, []);
     }
     routes::add(&mut entries, network, &others.routes);
     // In order of age, so that a newcomer changes the last chunk only.
@@ -377,23 +384,20 @@ fn port(entries: &mut Entries, attachment: &Attachment, served: bool) {
     entries.ports.insert(attachment.host.ifindex, port);
 }
 
-/// On a routed network the gateway's addresses are everywhere and nowhere.
-fn gateway(entries: &mut Entries, attachment: &Attachment) {
+/// Adds the addresses of the virtual gateway: these, and those of subnets.
+///
+/// They are everywhere and nowhere.
+fn gateways(entries: &mut Entries, facts: &NetworkFacts, own: impl IntoIterator<Item = IpAddr>) {
     let endpoint = Endpoint {
         ifindex: 0,
         flags: ENDPOINT_GATEWAY,
         mac: GATEWAY_MAC,
         port_id: u16::MAX,
     };
-    let own = [IpAddr::V4(GATEWAY_V4), IpAddr::V6(GATEWAY_V6)];
-    let configured = attachment
-        .network
-        .subnets
-        .iter()
-        .filter_map(|subnet| subnet.gateway);
+    let configured = facts.subnets.iter().filter_map(|subnet| subnet.gateway);
     for ip in own.into_iter().chain(configured) {
         let key = EndpointKey {
-            network: attachment.network.id,
+            network: facts.id,
             ip: mapped(ip),
         };
         entries.endpoints.insert(key, endpoint);

@@ -116,6 +116,7 @@ pub(super) fn add(entries: &mut Entries, network: u32, routes: &Routes) {
     for port in entries.ports.values_mut() {
         port.flags |= PORT_ROUTES;
     }
+    // Those that are found by address: what is switched is of the network itself.
     let endpoints = entries.endpoints.values_mut();
     for endpoint in endpoints.filter(|it| it.port_id != NO_PORT) {
         endpoint.flags |= ENDPOINT_ROUTES;

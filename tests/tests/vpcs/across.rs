@@ -19,18 +19,23 @@ fn networks(name: &str, id: u32, number: u8) -> Vec<Network> {
             [format!("{v4}/25"), format!("{v6}/65")]
         }
     };
-    [(1, FIRST), (2, SECOND)]
-        .map(|(place, subnets)| {
-            let exclude = other(subnets);
-            let exclude: Vec<&str> = exclude.iter().map(String::as_str).collect();
-            Network::new(&format!("{name}-{place}"), "L3")
-                .subnets(&subnets)
-                .exclude(&exclude)
-                .id(id + place)
-                .vxlan()
-                .vpc(name)
-        })
-        .into()
+    // One of both modes: the tunnel of a segment carries what is routed to it, too.
+    [
+        (1, FIRST, "L3"),
+        (2, SECOND, if name == "one" { "L2" } else { "L3" }),
+    ]
+    .map(|(place, subnets, mode)| {
+        let exclude = other(subnets);
+        let exclude: Vec<&str> = exclude.iter().map(String::as_str).collect();
+        Network::new(&format!("{name}-{place}"), mode)
+            .subnets(&subnets)
+            .gateway("First")
+            .exclude(&exclude)
+            .id(id + place)
+            .vxlan()
+            .vpc(name)
+    })
+    .into()
 }
 
 fn two_nodes(fabric: &Fabric) -> (tempfile::TempDir, [Node; 2]) {

@@ -26,6 +26,18 @@ pub(crate) fn networks(name: &str) -> [Network; 2] {
         .map(|(number, subnets)| Network::l3(&format!("{name}-{number}"), &subnets).vpc(name))
 }
 
+/// The same with its first network in mode L2.
+pub(crate) fn switched(name: &str) -> [Network; 2] {
+    let [first, second] = networks(name);
+    [
+        Network {
+            mode: "L2",
+            ..first
+        },
+        second,
+    ]
+}
+
 /// A node with these VPCs and their networks.
 pub(crate) fn setup(vpcs: &[&str]) -> Setup {
     let setup = Setup::empty().with_audits_logged();

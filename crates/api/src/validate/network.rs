@@ -85,7 +85,7 @@ pub struct Network {
     pub interface: Interface,
     /// The VPC that it is a subnet of.
     ///
-    /// Only in mode L3 with routing Isolated and no uplink.
+    /// Only with subnets, routing Isolated and no uplink; in mode L2 each subnet has a gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vpc: Option<String>,
     /// Prefixes of the VPC and its peers, to which the virtual gateway routes.
@@ -208,7 +208,7 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
     }
     if let Some(vpc) = &spec.vpc {
         let carried = matches!(transport, Transport::Local | Transport::Vxlan);
-        if by_node || spec.mode != Mode::L3 || !carried {
+        if by_node || spec.subnets.is_empty() || !carried {
             faults.push("spec.vpc", FieldProblem::VpcNeedsGateway);
         }
         let name = check_subdomain(vpc).map_err(FieldProblem::Name);
@@ -221,6 +221,14 @@ pub fn network(name: &str, spec: &PodNetworkParametersSpec) -> Result<Network, F
     // With a subnet refused, "outside the subnets" would only repeat that error.
     if faults.0.len() == misplaced {
         gateways(&mut faults, &spec.gateway, &mut subnets);
+        let without = subnets.iter().find(|subnet| subnet.gateway.is_none());
+        if let (Some(_), Mode::L2, Some(subnet)) = (&spec.vpc, spec.mode, without) {
+            let subnet = subnet.prefix;
+            faults.push(
+                "spec.gateway",
+                FieldProblem::VpcSubnetNeedsGateway { subnet },
+            );
+        }
         excludes(&mut faults, &spec.exclude, &mut subnets);
         let written = routes::written(&mut faults, &spec.routes);
         pushed = routes::pushed(&mut faults, written, spec.mode, &subnets);

@@ -162,9 +162,17 @@ pub enum FieldProblem {
     },
     /// A network of a VPC that no virtual gateway routes for.
     #[error(
-        "networks of a VPC have mode L3, routing Isolated, and transport Local or VXLAN; write these, or remove this field"
+        "networks of a VPC have subnets, routing Isolated, and transport Local or VXLAN; write these, or remove this field"
     )]
     VpcNeedsGateway,
+    /// A subnet of a VPC of which pods know no gateway.
+    #[error(
+        "{subnet} has none, and pods of a VPC reach its other networks by it; write First, or an address of it"
+    )]
+    VpcSubnetNeedsGateway {
+        /// The subnet.
+        subnet: IpNet,
+    },
     /// A VPC as a peer of itself.
     #[error("the VPC itself is no peer; name another VPC, or remove the entry")]
     OwnPeer,

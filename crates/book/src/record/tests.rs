@@ -57,6 +57,18 @@ fn a_pod_of_a_vpc_reaches_its_prefixes_through_the_gateway_each_by_one_route() {
 }
 
 #[test]
+fn a_switched_pod_of_a_vpc_reaches_its_prefixes_through_the_gateway_of_its_subnet() {
+    let blue = api::Network {
+        vpc_cidrs: ["10.0.0.0/8", "fd00::/8"]
+            .map(|it| it.parse().unwrap())
+            .into(),
+        ..network("blue", Mode::L2, &[("10.10.0.0/24", "10.10.0.1")])
+    };
+    let record = record(&blue, |_| {});
+    assert_eq!(routes(&record), ["10.0.0.0/8 via 10.10.0.1"]);
+}
+
+#[test]
 fn is_default_gateway_adds_a_default_route_for_each_family_with_a_gateway() {
     let blue = network(
         "blue",

@@ -477,3 +477,26 @@ fn ports_of_a_network_with_routes_have_the_mark_and_their_routes_go_with_the_las
         PORT_L3 | PORT_OUTSIDE | PORT_ROUTES
     );
 }
+
+#[test]
+fn the_gateway_of_a_switched_network_is_podnets_where_networks_lead_to_each_other() {
+    let blue = network("blue", Mode::L2, &[("10.10.0.0/24", "10.10.0.1")]);
+    let all = attached(&blue, &[|_| {}]);
+    assert!(!of(&all).endpoints.contains_key(&at("10.10.0.1")));
+    let route = agent_common::route::Route::NOWHERE;
+    let routes = [("10.0.0.0/8".parse().unwrap(), route)];
+    let others = Others {
+        routes: std::sync::Arc::new(routes.into_iter().collect()),
+        ..Others::default()
+    };
+    let entries = with(&all, &others);
+    let gateway = entries.endpoints[&at("10.10.0.1")];
+    assert_eq!(
+        (gateway.flags, gateway.mac),
+        (ENDPOINT_GATEWAY, GATEWAY_MAC)
+    );
+    assert!(!entries.endpoints.contains_key(&at("169.254.1.1")));
+    assert_eq!(entries.ports[&10].flags, PORT_ROUTES);
+    assert_eq!(entries.endpoints[&at("10.10.0.2")].flags, ENDPOINT_ROUTES);
+    assert_eq!(entries.fdb[&FdbKey::new(NETWORK, all[0].mac)].flags, 0);
+}

@@ -233,15 +233,27 @@ fn a_vpc_that_is_wrong_takes_no_network_and_is_told_of() {
 
 #[test]
 fn a_network_of_a_vpc_is_behind_a_virtual_gateway() {
-    for (spec, named) in [
-        ("mode: L2, vpc: one", "spec.vpc"),
+    for (spec, field, words) in [
+        ("mode: L2, vpc: one", "spec.vpc", "subnets"),
         (
             "mode: L3, subnets: [10.1.0.0/16], routing: Node, vpc: one",
             "spec.vpc",
+            "routing Isolated",
         ),
         (
             "mode: L3, subnets: [10.1.0.0/16], vpc: one, transport: {type: Native, uplink: eth1}",
             "spec.vpc",
+            "Local or VXLAN",
+        ),
+        (
+            "mode: L2, subnets: [10.1.0.0/16], vpc: one",
+            "spec.gateway",
+            "10.1.0.0/16",
+        ),
+        (
+            "mode: L2, subnets: [10.1.0.0/16, \"fd10::/64\"], gateway: 10.1.0.1, vpc: one",
+            "spec.gateway",
+            "fd10::/64",
         ),
     ] {
         let text = format!(
@@ -250,8 +262,12 @@ fn a_network_of_a_vpc_is_behind_a_virtual_gateway() {
         );
         let problems = resolved(&[text]).problems().to_vec();
         let said = problems[0].to_string();
-        assert!(said.contains(named) && said.contains("mode L3"), "{said}");
+        assert!(said.contains(field) && said.contains(words), "{said}");
     }
+    let switched = network("a", "one", "10.1.0.0/16", ", gateway: First");
+    let switched = switched.replace("mode: L3", "mode: L2");
+    let resolved = resolved(&[vpc("one", "10.0.0.0/8", &[]), switched]);
+    assert!(resolved.network("a").is_ok());
 }
 
 /// The number may come later than the network, from the cluster.
