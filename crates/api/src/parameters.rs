@@ -254,7 +254,7 @@ impl fmt::Display for Routing {
     Rule::new("!has(self.vpc) || size(self.?subnets.orValue([])) > 0 && self.?routing.orValue('Isolated') == 'Isolated' && self.?transport.type.orValue('Local') in ['Local', 'VXLAN']")
         .message("networks of a VPC have subnets, routing Isolated, and transport Local or VXLAN; write these, or remove this field")
         .field_path(".vpc"),
-    Rule::new("self.?vpc.orValue('') == oldSelf.?vpc.orValue('')")
+    Rule::new("has(self.vpc) == has(oldSelf.vpc) && (!has(self.vpc) || self.vpc == oldSelf.vpc)")
         .message("is immutable; make other PodNetworkParameters for another PodNetwork")
         .field_path(".vpc"),
     Rule::new("self.?ingressBurst.orValue(0) == 0 || self.?ingressRate.orValue(0) > 0")
