@@ -3,7 +3,7 @@
 //! The other node has checked the frame. This one checks that the node may speak for the sender, and delivers
 //! to its own pods only.
 
-use crate::addr::{GATEWAY_MAC, MacAddr};
+use crate::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use crate::drop::DropReason;
 use crate::endpoint::{
     ENDPOINT_GATEWAY, ENDPOINT_OUTSIDE, ENDPOINT_REMOTE, ENDPOINT_SERVICE, Endpoint,
@@ -100,25 +100,39 @@ fn admit<F: Frame + ?Sized, T: Tables>(
     if network.flags & NETWORK_L3 != 0 {
         return routed(&start, origin, tables, (to, from), ether_type);
     }
-    match tables.station(origin.network, from) {
-        Some(sender) if is_of(&sender, origin.vtep) => {}
-        // Routed, from another network of a VPC. Members of this one are not behind the gateway.
+    let (home, is_routed) = match tables.station(origin.network, from) {
+        Some(sender) if is_of(&sender, origin.vtep) => (origin.network, false),
+        // From another network of a VPC. Members of this one are not behind the gateway.
         None if from == GATEWAY_MAC => {
             let (source, _) = ip_addresses(&start, ether_type).map_err(Arrival::Drop)?;
             if tables.endpoint(origin.network, &source).is_some() {
                 return drop(DropReason::SpoofedMac);
             }
-            return routed(&start, origin, tables, (to, from), ether_type);
+            match tables.route(origin.network, &source) {
+                Some(route) => (route.network, true),
+                None => return drop(DropReason::SpoofedIp),
+            }
         }
         Some(_) | None => return drop(DropReason::SpoofedMac),
-    }
+    };
     let sender = Sender {
         from,
-        origin,
-        any_ip: network.flags & NETWORK_ANY_IP != 0,
+        origin: Origin {
+            network: home,
+            ..origin
+        },
+        is_routed,
+        any_ip: !is_routed && network.flags & NETWORK_ANY_IP != 0,
         tables,
     };
     sender.check(frame, &start, ether_type)?;
+    if is_routed {
+        let (_, destination) = ip_addresses(&start, ether_type).map_err(Arrival::Drop)?;
+        if destination.is_link_local_v6() {
+            return drop(DropReason::LinkLocal);
+        }
+        return addressed(origin.network, tables, &destination, to);
+    }
     if to.is_group() {
         return Ok(Arrival::Flood);
     }
@@ -152,7 +166,18 @@ fn routed<T: Tables>(
         Some(sender) if is_of(&sender, origin.vtep) => {}
         Some(_) | None => return drop(DropReason::SpoofedIp),
     }
-    match here(tables.endpoint(origin.network, &destination))? {
+    addressed(origin.network, tables, &destination, to)
+}
+
+/// Finds the receiver of a packet that another node has routed.
+#[inline(always)]
+fn addressed<T: Tables>(
+    network: u32,
+    tables: &T,
+    destination: &Ip16,
+    to: MacAddr,
+) -> Admission<Arrival> {
+    match here(tables.endpoint(network, destination))? {
         // The node that sent it believes the address to be another pod's.
         Arrival::Deliver(endpoint) if endpoint.mac != to => drop(DropReason::NoEndpoint),
         arrival => Ok(arrival),

@@ -237,14 +237,10 @@ fn endpoints(node: &Node) -> Value {
     Value::Array(rows)
 }
 
-/// Members on other nodes, of the networks that this one has members of.
+/// Members on other nodes, of networks that this one has members of or a route to.
 fn remote_endpoints(node: &Node, ledger: &Ledger) -> Vec<Value> {
-    let records = ledger.entries().map(|entry| &entry.record);
-    let networks: BTreeMap<u32, &str> = records
-        .map(|record| (record.network.id, record.network.name.as_str()))
-        .collect();
     let mut rows = Vec::new();
-    for (network, name) in networks {
+    for (network, name) in node.remotes.networks() {
         // What this node has itself comes before what others claim.
         let own: Vec<_> = ledger.live_on(network).map(|record| record.mac).collect();
         let remote = node.remotes.endpoints(network).into_iter();

@@ -20,10 +20,14 @@ fn is_gso<F: Frame + ?Sized>(frame: &F) -> bool {
     frame.segment_length() != frame.length()
 }
 
-/// Sender of a frame: a member of `origin`'s node, by its source MAC address.
+/// Sender of a frame: a member of `origin`'s node and network.
+///
+/// By its source MAC address, or its IP address where it is of another network and the gateway has routed its packet.
 pub(super) struct Sender<'t, T> {
     pub(super) from: MacAddr,
     pub(super) origin: Origin,
+    /// Messages about a link are of another one.
+    pub(super) is_routed: bool,
     /// The holders of addresses are unknown.
     pub(super) any_ip: bool,
     pub(super) tables: &'t T,
@@ -121,6 +125,9 @@ impl<T: Tables> Sender<'_, T> {
             return drop(DropReason::Ipv6Headers);
         };
         let nd = nd::inspect(frame, hops, &payload)?;
+        if self.is_routed && nd != Nd::Other {
+            return drop(DropReason::SpoofedNd);
+        }
         if !self.any_ip {
             control::dhcp_v6(frame, start, &payload)?;
         }

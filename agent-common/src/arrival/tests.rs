@@ -68,6 +68,16 @@ impl Three {
             ip: Ip16::from_v4(JADE_V4.octets()),
         };
         three.endpoints.insert(key, remote(1, FAR));
+        let key = EndpointKey {
+            network: JADE,
+            ip: Ip16(JADE_V6.octets()),
+        };
+        three.endpoints.insert(key, remote(1, FAR));
+        let key = EndpointKey {
+            network: BLUE,
+            ip: Ip16(NEAR.link_local().octets()),
+        };
+        three.endpoints.insert(key, near());
         three
     }
 
@@ -86,6 +96,43 @@ impl Three {
     }
 }
 
+const JADE_V6: Ipv6Addr = Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 2);
+
+#[test]
+fn what_is_routed_to_a_segment_is_checked_as_what_is_switched() {
+    use crate::cases::build::{advertisement, link_address};
+    let expect = |what: &str, frame: Vec<u8>| {
+        let arrival = l2(&frame);
+        assert!(matches!(arrival, Arrival::Drop(_)), "{what}: {arrival:?}");
+    };
+    let sound = Ipv6::new(JADE_V6, NEAR_V6).udp(NEAR, GATEWAY_MAC, PORTS);
+    assert_eq!(l2(&sound), Arrival::Deliver(near()));
+    // That FARTHER's (node 2's) address is at FAR's MAC address, of node 1.
+    let body = advertisement(
+        0x20,
+        FAR_V6,
+        &link_address(2, MacAddr([2, 0, 0, 0, 0, 0x66])),
+    );
+    let six = Ipv6::neighbour(JADE_V6, NEAR_V6);
+    expect("NA for another", six.icmp(NEAR, GATEWAY_MAC, 136, 0, &body));
+    expect("RA", six.icmp(NEAR, GATEWAY_MAC, 134, 0, &[0x41; 900]));
+    expect("redirect", six.icmp(NEAR, GATEWAY_MAC, 137, 0, &[0; 36]));
+    let ll = Ipv6::neighbour(JADE_V6, NEAR.link_local());
+    expect(
+        "NA to link-local",
+        ll.icmp(NEAR, GATEWAY_MAC, 136, 0, &body),
+    );
+    expect("UDP to link-local", ll.udp(NEAR, GATEWAY_MAC, PORTS));
+    let four = Ipv4::new(JADE_V4, NEAR_V4);
+    expect("DHCP", four.udp(NEAR, GATEWAY_MAC, (67, 68)));
+    expect("RFC 1256", four.icmp(NEAR, GATEWAY_MAC, 9, 0));
+    let long = Ipv4 {
+        total: Some(9000),
+        ..four.clone()
+    };
+    expect("total", long.udp(NEAR, GATEWAY_MAC, PORTS));
+}
+
 impl Tables for Three {
     fn is_further_address(&self, _: &Ip16) -> bool {
         false
@@ -97,7 +144,8 @@ impl Tables for Three {
     }
 
     fn route(&self, network: u32, ip: &Ip16) -> Option<Route> {
-        let is_jade = network == BLUE && matches!(ip.v4(), Some([10, 1, 0, _]));
+        let is_jade = network == BLUE
+            && (matches!(ip.v4(), Some([10, 1, 0, _])) || ip.same(&Ip16(JADE_V6.octets())));
         is_jade.then_some(Route {
             network: JADE,
             mtu: 0,

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::build::{Arp, Ipv4, Ipv6};
+use super::build::{Arp, Ipv4, Ipv6, advertisement, link_address};
 use super::{List, Pod};
 use crate::addr::{GATEWAY_MAC, MacAddr};
 use crate::drop::DropReason;
@@ -169,6 +169,19 @@ fn switched(list: &mut List) {
         Ipv4::new(a.ip4, b.ip4).udp(b.mac, a.mac, PORTS),
         reason,
     );
+    // Of the link, and it would not be judged by policies.
+    for (name, kind, body) in [
+        ("router solicitation to another network", 133, vec![0; 4]),
+        (
+            "neighbour advertisement to another network",
+            136,
+            advertisement(0x20, a.ip6, &link_address(2, a.mac)),
+        ),
+        ("listener report to another network", 131, vec![0x41; 900]),
+    ] {
+        let frame = Ipv6::neighbour(a.ip6, b.ip6).icmp(GATEWAY_MAC, a.mac, kind, 0, &body);
+        list.drops(name, a, frame, reason);
+    }
     // A neighbour by way of the gateway is one all the same.
     let frame = to(a, JADE_B.ip4);
     list.moves("to a neighbour by the gateway", a, frame, &JADE_B);

@@ -59,11 +59,26 @@ pub(super) fn by_mac<F: Frame + ?Sized, T: Tables>(
     }
     if port.flags & PORT_ROUTES != 0
         && resolve::is_for_gateway(scratch)
+        && !is_about_link(frame, &scratch.packet)
         && resolve::beyond(port, tables, scratch)?
     {
         return across(frame, port, scratch);
     }
     drop(DropReason::NoEndpoint)
+}
+
+/// Reports whether a packet is for its link only (RFC 4861, RFC 3810).
+///
+/// No policy is asked about neighbour discovery.
+#[inline(always)]
+fn is_about_link<F: Frame + ?Sized>(frame: &F, packet: &Packet) -> bool {
+    matches!(packet.family, Family::V6)
+        && packet.protocol == IPPROTO_ICMPV6
+        && !packet.fragment
+        && matches!(
+            frame.load::<1>(packet.payload as usize),
+            Some([130..=137 | 143])
+        )
 }
 
 /// Routes a packet to an endpoint that has been looked up, by the virtual gateway.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use agent_common::addr::MacAddr;
+use agent_common::addr::{GATEWAY_MAC, MacAddr};
 use api::Endpoint;
 use k8s_openapi::jiff::Timestamp;
 
@@ -157,6 +157,11 @@ impl Resolved {
             let of_node = self.refused.entry((node.clone(), why));
             of_node.or_insert_with(first).count += 1;
         };
+        if mac == GATEWAY_MAC {
+            // All that is sent to the gateway would be that node's.
+            refuse(Refusal::Gateway, None);
+            return None;
+        }
         let mut ips = Vec::with_capacity(endpoint.ips.len());
         for ip in &endpoint.ips {
             match judge.standing(node, *ip) {

@@ -118,6 +118,13 @@ impl Remotes {
         self.lock().resolved(network)
     }
 
+    /// Numbers and names of the networks whose members on other nodes count here.
+    pub fn networks(&self) -> BTreeMap<u32, String> {
+        let state = self.lock();
+        let served = state.served();
+        served.map(|(name, it)| (it.id, name.clone())).collect()
+    }
+
     /// Members of a network on other nodes, in order of their MAC addresses.
     pub fn endpoints(&self, network: u32) -> Vec<RemoteEndpoint> {
         let resolved = self.resolved(network);

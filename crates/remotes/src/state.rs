@@ -89,6 +89,10 @@ impl State {
         self.complete && holdings.is_none_or(|it| it.read.iter().all(|read| *read) || !spans())
     }
 
+    pub(super) fn served(&self) -> impl Iterator<Item = (&String, &Served)> {
+        self.served.iter()
+    }
+
     pub(super) fn all_served(&self) -> BTreeSet<u32> {
         self.served.values().map(|it| it.id).collect()
     }

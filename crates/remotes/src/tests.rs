@@ -313,3 +313,19 @@ fn a_member_has_the_pod_that_its_slice_names() {
     let changed = remotes.replace("s", Some(slice("blue", 7, "n2", &[renamed])));
     assert_eq!(changed, [7].into());
 }
+
+/// A node that had it would get what is sent to the gateway.
+#[test]
+fn a_member_with_the_mac_address_of_the_gateway_does_not_count() {
+    let remotes = remotes();
+    let gateway = agent_common::addr::GATEWAY_MAC.to_string();
+    let gateway = Endpoint {
+        mac: gateway.parse().unwrap(),
+        ..endpoint(3, 3, 1)
+    };
+    remotes.replace("a", blue("n2", &[gateway, endpoint(4, 4, 1)]));
+    let members = remotes.endpoints(7);
+    assert_eq!(members.len(), 1, "{members:?}");
+    let refused = remotes.refused();
+    assert_eq!((refused[0].why, refused[0].count), (Refusal::Gateway, 1));
+}

@@ -89,6 +89,10 @@ pub(super) fn own<'a>(
                 let key = EndpointKey { network, ip };
                 entries.endpoints.insert(key, endpoint);
             }
+            if !others.routes.is_empty() {
+                // The gateway is a station of its own where networks lead to each other.
+                gateways(&mut entries, &attachment.network, []);
+            }
             flooded.push(copied_to(attachment, others));
         }
     }
@@ -117,12 +121,6 @@ pub(super) fn own<'a>(
         for port in entries.ports.values_mut() {
             port.flags |= PORT_GUARD;
         }
-    }
-    if !others.routes.is_empty()
-        && let Some(facts) = facts.filter(|facts| !facts.routed)
-    {
-        // On a segment the gateway is a station of its own, where networks lead to each other.
-        gateways(&mut entries, facts, []);
     }
     routes::add(&mut entries, network, &others.routes);
     // In order of age, so that a newcomer changes the last chunk only.

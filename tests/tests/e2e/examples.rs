@@ -151,6 +151,14 @@ impl Drop for Example {
     }
 }
 
+/// Words of the name that a pod's HTTP server at this address has, or nothing.
+fn name_at(example: &Example, from: &str, ip: &str) -> String {
+    let ask =
+        format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | timeout 5 nc -w 2 {ip} 8080 | tail -n 1");
+    let said = example.shell(from, &ask).unwrap_or_default();
+    said.trim().to_owned()
+}
+
 /// KEP-3698 "Story 1", KEP-P1-13
 #[test]
 fn story_1_pods_of_two_nodes_have_data_traffic_apart_from_their_control_traffic() {
@@ -197,11 +205,7 @@ fn story_3_pods_of_two_nodes_reach_the_pods_of_the_network_that_they_name() {
                 let [ip] = &example.ips(to, "net1")[..] else {
                     unreachable!("{to} has one address");
                 };
-                let ask = format!(
-                    "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | timeout 5 nc -w 2 {ip} 8080 | tail -n 1"
-                );
-                let said = example.shell(from, &ask).unwrap_or_default();
-                let said = said.trim();
+                let said = name_at(&example, from, ip);
                 // Both networks may have the address: then it is that of one's own.
                 let is_own = said.is_empty() || said.starts_with(own);
                 assert!(is_own, "{from} asks {ip} of {to}, and {said} answers");
@@ -309,6 +313,51 @@ fn story_8_one_of_two_pods_on_two_nodes_has_a_rate_of_its_own() {
         for direction in ["ingress", "egress"] {
             let limit = &found["bandwidth"][direction]["rate"];
             assert_eq!(limit, &Value::from(rate), "{direction} of {pod}: {found}");
+        }
+    }
+}
+
+/// Networks of a VPC reach each other, and two VPCs with one prefix are apart.
+#[test]
+fn vpcs_pods_of_two_nodes_reach_the_other_network_of_their_vpc_and_of_no_other() {
+    let example = Example::apply("vpcs.yaml", "vpcs", 6);
+    for vpc in ["vpcs-shop", "vpcs-lab"] {
+        until(&format!("{vpc} to be ready"), || {
+            let all = kubectl(&["get", "vpc", vpc, "-o", "json"]).ok()?;
+            let object: Value = serde_json::from_str(&all).ok()?;
+            (condition(&object, "Ready")? == "True").then_some(())
+        });
+    }
+    let address = |pod: &str| match &example.ips(pod, "net1")[..] {
+        [ip] => ip.clone(),
+        all => unreachable!("{pod} has one address: {all:?}"),
+    };
+    for (own, other) in [("shop", "lab"), ("lab", "shop")] {
+        let mut ways = BTreeSet::new();
+        for (from, to) in [("web", "db"), ("db", "web")] {
+            let targets = example.pods_of(&format!("{own}-{to}"));
+            for (from, to) in example
+                .pods_of(&format!("{own}-{from}"))
+                .into_iter()
+                .flat_map(|from| targets.iter().map(move |to| (from, *to)))
+            {
+                // Nodes hear of each other's pods, and of the VPC, a moment later.
+                until(&format!("{to} to answer {from}"), || {
+                    (name_at(&example, from, &address(to)) == to).then_some(())
+                });
+                ways.insert(example.pods[from] == example.pods[to]);
+            }
+        }
+        assert!(
+            ways.contains(&false),
+            "no two pods of {own} are on two nodes"
+        );
+        for from in example.pods_of(own) {
+            for to in example.pods_of(other) {
+                let said = name_at(&example, from, &address(to));
+                let is_own = said.is_empty() || said.starts_with(own);
+                assert!(is_own, "{from} asks {to}, and {said} answers");
+            }
         }
     }
 }

@@ -36,9 +36,10 @@ fn pods_of_a_vpc_reach_those_of_its_other_networks_with_their_own_addresses() {
         "the pod has a route to the VPC: {routes:?}"
     );
     node.assert_audit_finds_nothing("one-1");
+    proof::of!("DES-01");
 }
 
-/// ARKX-01: nothing passes between VPCs that have the same addresses.
+/// Nothing passes between VPCs that have the same addresses.
 #[test]
 fn vpcs_with_equal_subnets_are_apart() {
     if testbed::skip::without_root(testbed::test_name!()) {

@@ -40,6 +40,11 @@ pub(crate) fn switched(name: &str) -> [Network; 2] {
 
 /// A node with these VPCs and their networks.
 pub(crate) fn setup(vpcs: &[&str]) -> Setup {
+    setup_of(vpcs, networks)
+}
+
+/// A node with these VPCs, and these networks of each.
+pub(crate) fn setup_of(vpcs: &[&str], networks: fn(&str) -> [Network; 2]) -> Setup {
     let setup = Setup::empty().with_audits_logged();
     vpcs.iter().fold(setup, |setup, name| {
         let setup = setup.file(&format!("vpc-{name}.yaml"), &vpc(name, &CIDRS, &[]));

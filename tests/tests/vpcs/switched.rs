@@ -5,24 +5,16 @@ use std::net::IpAddr;
 use agent_common::addr::GATEWAY_MAC;
 use agent_common::drop::DropReason;
 use testbed::frame::{Arp, Ipv4, ethernet, icmp_echo, is_arp_reply_for, marker, udp4};
-use testbed::manifest::vpc;
-use testbed::{Node, Setup, Watch, traffic, wait};
+use testbed::{Node, Watch, traffic, wait};
 
-use super::scene::{CIDRS, app, dropped, dropped_at, switched, wait_reaches};
-
-fn setup() -> Setup {
-    let setup = Setup::empty()
-        .with_audits_logged()
-        .file("vpc.yaml", &vpc("one", &CIDRS, &[]));
-    switched("one").iter().fold(setup, Setup::network)
-}
+use super::scene::{app, dropped, dropped_at, setup_of, switched, wait_reaches};
 
 #[test]
 fn a_segment_of_a_vpc_reaches_its_other_networks_by_the_gateway() {
     if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
-    let node = Node::start(setup());
+    let node = Node::start(setup_of(&["one"], switched));
     let (_a, a) = app(&node, "a", "one-1");
     let (_n, neighbour) = app(&node, "neighbour", "one-1");
     let (_b, b) = app(&node, "b", "one-2");
@@ -47,10 +39,11 @@ fn a_segment_of_a_vpc_reaches_its_other_networks_by_the_gateway() {
     tap.wait("the gateway's answer", |frame| {
         frame.get(34) == Some(&0) && frame.get(26..30) == Some(&gateway.octets()[..])
     });
-    // As before without a VPC: nobody answers for the gateway, and nothing is routed.
-    node.remove_manifest("vpc.yaml");
+    // Without the VPC nothing is routed.
+    node.remove_manifest("vpc-one.yaml");
     dropped(&node, &a, &b, DropReason::NoEndpoint);
     traffic::assert_reaches(&a, &neighbour);
+    proof::of!("DES-08");
 }
 
 /// A segment has frames for all and unknown stations; none of them leaves it.
@@ -59,7 +52,7 @@ fn nothing_but_routed_packets_leaves_a_segment_of_a_vpc() {
     if testbed::skip::without_root(testbed::test_name!()) {
         return;
     }
-    let node = Node::start(setup());
+    let node = Node::start(setup_of(&["one"], switched));
     let (_a, mallory) = app(&node, "mallory", "one-1");
     let (_n, alice) = app(&node, "alice", "one-1");
     let (_b, bob) = app(&node, "bob", "one-2");

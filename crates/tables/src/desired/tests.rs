@@ -500,3 +500,37 @@ fn the_gateway_of_a_switched_network_is_podnets_where_networks_lead_to_each_othe
     assert_eq!(entries.endpoints[&at("10.10.0.2")].flags, ENDPOINT_ROUTES);
     assert_eq!(entries.fdb[&FdbKey::new(NETWORK, all[0].mac)].flags, 0);
 }
+
+#[test]
+fn all_gateways_of_attachments_that_disagree_are_answered_for() {
+    let routes = [(
+        "10.0.0.0/8".parse().unwrap(),
+        agent_common::route::Route::NOWHERE,
+    )];
+    let others = Others {
+        routes: std::sync::Arc::new(routes.into_iter().collect()),
+        ..Others::default()
+    };
+    for mode in [Mode::L3, Mode::L2] {
+        let old = network("blue", mode, &[("10.10.0.0/24", "10.10.0.1")]);
+        let new = network(
+            "blue",
+            mode,
+            &[("10.10.0.0/24", "10.10.0.1"), ("fd10::/64", "fd10::1")],
+        );
+        let mut all = attached(&new, &[|_| {}]);
+        let mut ledger = Ledger::new(u16::MAX);
+        let host = HostEnd {
+            name: "pn77".to_owned(),
+            ifindex: 77,
+        };
+        // Before all others, and last in order.
+        all.push(ledger.reserve(wanted("zz"), &old, host).unwrap());
+        let entries = with(&all, &others);
+        assert!(entries.endpoints.contains_key(&at("10.10.0.1")), "{mode:?}");
+        assert!(
+            entries.endpoints.contains_key(&at("fd10::1")),
+            "{mode:?}: IPv6 gateway"
+        );
+    }
+}

@@ -54,12 +54,11 @@ fn a_vpc_tells_how_many_networks_it_has_and_which_peer_is_not_in_force() {
         cluster.parameters(name, outside).await;
         cluster.network(name).await;
         cluster
-            .wait_condition(
-                ("PodNetwork", "", name),
-                "Ready",
-                "False",
-                "SubnetOutsideVpc",
-            )
+            .wait_condition(("PodNetwork", "", name), "Ready", "False", "ParamsNotReady")
             .await;
+        let said = cluster.get(("PodNetwork", "", name)).await;
+        let said = said.expect("the network")["status"].to_string();
+        assert!(said.contains("SubnetOutsideVpc"), "{said}");
     });
+    proof::of!("DES-02");
 }
