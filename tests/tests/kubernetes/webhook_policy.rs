@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use api::{NetworkAttachmentDefinition, PodNetwork};
+use api::{NetworkAttachmentDefinition, PodNetwork, PodNetworkParameters};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
@@ -67,16 +67,30 @@ pub(crate) fn run<F: Future<Output = ()>>(
     });
 }
 
-/// The server compiles policies some time after they are made.
+/// The server compiles each policy some time after it is made.
 async fn in_force(client: &Client) {
-    let networks = Api::<PodNetwork>::all(client.clone());
     let held = network(&json!({ "name": "default", "finalizers": ["test.podnet.dev/held"] }));
+    refused(&Api::all(client.clone()), &held).await;
+    let parameters = json!({
+        "apiVersion": "podnet.dev/v1alpha1", "kind": "PodNetworkParameters",
+        "metadata": {"name": "in-force"}, "spec": {"mode": "L2", "gateway": "first"},
+    });
+    let parameters: PodNetworkParameters =
+        serde_json::from_value(parameters).expect("parameters without a gateway of podnet's");
+    refused(&Api::all(client.clone()), &parameters).await;
+}
+
+/// Waits until the server would refuse an object.
+async fn refused<K>(objects: &Api<K>, object: &K)
+where
+    K: kube::Resource + serde::de::DeserializeOwned + serde::Serialize + Clone + std::fmt::Debug,
+{
     let params = PostParams {
         dry_run: true,
         ..PostParams::default()
     };
     let end = std::time::Instant::now() + testbed::wait::PATIENCE;
-    while !matches!(networks.create(&params, &held).await, Err(kube::Error::Api(refused)) if refused.code == 422)
+    while !matches!(objects.create(&params, object).await, Err(kube::Error::Api(refused)) if refused.code == 422)
     {
         assert!(
             std::time::Instant::now() < end,
