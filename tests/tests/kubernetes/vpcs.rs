@@ -26,16 +26,16 @@ fn networks(scene: &AgentScene, vpc: &str) -> Vec<String> {
 /// No node has ports of both, and each hears of the other's; of another VPC none.
 #[test]
 fn nodes_hear_of_members_of_the_networks_that_theirs_are_routed_to() {
-    let Some(s) = slices::start(testbed::test_name!(), "vpcs", 9) else {
+    let Some(s) = slices::start(testbed::test_name!(), "vpcs", 29) else {
         return;
     };
     let (own, other) = (s.one.network("shop"), s.one.network("bank"));
     for name in [&own, &other] {
         s.one.apply(&vpc(name, &["10.64.0.0/12"], &[]));
     }
-    let web = network(&s.one, "web", "10.65.0.0/24", (&own, 0x00a9_0001));
-    let data = network(&s.one, "data", "10.66.0.0/24", (&own, 0x00a9_0002));
-    let strange = network(&s.one, "strange", "10.66.0.0/24", (&other, 0x00a9_0003));
+    let web = network(&s.one, "web", "10.65.0.0/24", (&own, 0x00b9_0001));
+    let data = network(&s.one, "data", "10.66.0.0/24", (&own, 0x00b9_0002));
+    let strange = network(&s.one, "strange", "10.66.0.0/24", (&other, 0x00b9_0003));
     for node in [&s.one, &s.two] {
         wait::until_true("the VPC to have its networks", || {
             let mut found = networks(node, &own);
