@@ -29,7 +29,6 @@ pub(crate) const VPC_PEERS_MAX: u32 = 16;
     kind = "Vpc",
     plural = "vpcs",
     singular = "vpc",
-    category = "podnetworks",
     status = "VpcStatus",
     derive = "PartialEq",
     doc = "Networks that are routed to each other, and to nothing else.",
