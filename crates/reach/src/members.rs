@@ -125,13 +125,7 @@ pub fn served(ledger: &Ledger, world: &World) -> BTreeMap<String, Served> {
     for network in ledger.networks() {
         // They agree on the rest.
         let Some(facts) = served.get_mut(&network.name) else {
-            let facts = Served {
-                id: network.id,
-                transport: network.transport,
-                routed: network.routed,
-                subnets: network.subnets.clone(),
-            };
-            served.insert(network.name.clone(), facts);
+            served.insert(network.name.clone(), network.into());
             continue;
         };
         // Subnets are of the time when the attachment was made.

@@ -67,6 +67,8 @@ impl Settled {
 struct Networks {
     /// Networks with attachments, by number.
     in_use: BTreeMap<u32, InUse>,
+    /// Their numbers, by name.
+    numbers: BTreeMap<String, u32>,
     /// Names that numbers are kept for, whether they are in use or not.
     holders: BTreeMap<u32, String>,
 }
@@ -87,6 +89,10 @@ impl Networks {
             known.name.clone_from(&facts.name);
             known.cidrs.extend(&facts.vpc_cidrs);
         }
+        for (id, network) in &networks.in_use {
+            let number = networks.numbers.entry(network.name.clone());
+            number.or_insert(*id);
+        }
         let holders = ledger.ids().map(|(name, id)| (id, name.to_owned()));
         networks.holders = holders.collect();
         networks
@@ -96,8 +102,7 @@ impl Networks {
     ///
     /// That of its attachments here comes before the one that it was given. One that is another's here is not its.
     fn number_of(&self, network: &Network) -> Option<u32> {
-        let mut in_use = self.in_use.iter();
-        if let Some((id, _)) = in_use.find(|(_, it)| it.name == network.name) {
+        if let Some(id) = self.numbers.get(&network.name) {
             return Some(*id);
         }
         let given = network.id.map(api::NetworkId::get)?;
@@ -287,12 +292,7 @@ pub(crate) fn reached(ledger: &Ledger, world: &World) -> BTreeMap<String, Served
         .filter_map(|network| {
             let id = networks.number_of(network)?;
             let facts = NetworkFacts::of(network, id);
-            let served = Served {
-                id,
-                transport: facts.transport,
-                routed: facts.routed,
-                subnets: facts.subnets,
-            };
+            let served = Served::from(&facts);
             Some((facts.name, served))
         })
         .collect()

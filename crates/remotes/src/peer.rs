@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_common::addr::MacAddr;
 pub use api::EndpointSlice as Slice;
 use api::{EndpointPod, Transport};
-use book::record::SubnetFacts;
+use book::record::{NetworkFacts, SubnetFacts};
 use k8s_openapi::jiff::SignedDuration;
 
 /// Largest difference between clocks of honest nodes.
@@ -58,4 +58,15 @@ pub struct Served {
     pub routed: bool,
     /// Its subnets, those that attachments here still have among them.
     pub subnets: Vec<SubnetFacts>,
+}
+
+impl From<&NetworkFacts> for Served {
+    fn from(facts: &NetworkFacts) -> Self {
+        Self {
+            id: facts.id,
+            transport: facts.transport,
+            routed: facts.routed,
+            subnets: facts.subnets.clone(),
+        }
+    }
 }

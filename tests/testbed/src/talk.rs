@@ -1,12 +1,13 @@
 //! Conversations between namespaces.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 
 use netdev::Netns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::Port;
 use crate::wait::{self, PATIENCE};
 
 /// Runs a TCP conversation between two namespaces; returns the client's address.
@@ -63,6 +64,16 @@ pub fn bound<T: Send>(netns: &Netns, bind: impl Fn() -> io::Result<T> + Sync) ->
         let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
         (!bound.as_ref().is_err_and(is_taken)).then_some(bound)
     })
+}
+
+/// Binds a UDP socket in the namespace of a port, which waits for [`PATIENCE`].
+///
+/// # Panics
+/// If the kernel refuses.
+pub fn socket(port: &Port, at: SocketAddr) -> UdpSocket {
+    let socket = bound(&port.netns, || UdpSocket::bind(at)).expect("a UDP socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket
 }
 
 /// Waits until a host without servers answers.

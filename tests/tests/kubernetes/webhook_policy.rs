@@ -2,7 +2,6 @@
 //!
 //! They are about all pods and the one network `default`, so they have a server of their own.
 
-use std::path::Path;
 use std::sync::OnceLock;
 
 use api::{NetworkAttachmentDefinition, PodNetwork, PodNetworkParameters};
@@ -26,17 +25,7 @@ pub(crate) fn server(test: &str) -> Option<&'static ApiServer> {
     apiserver::shared(test)?;
     let server = SERVER.get_or_init(|| {
         let server = ApiServer::start(&apiserver::programs()?, &[]);
-        let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
-        let crds = crds.to_str().expect("a path that is text").to_owned();
-        apply(&server, &crds);
-        let established = [
-            "wait",
-            "--for=condition=Established",
-            "--timeout=60s",
-            "--filename",
-            &crds,
-        ];
-        assert!(kubectl(&server, &established).status.success());
+        server.install_definitions();
         apply(&server, &deployed("admission-policy.yaml"));
         Some(server)
     });

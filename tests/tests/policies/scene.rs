@@ -1,12 +1,13 @@
 //! Pods with labels on one network, and what they can tell each other.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use agent_common::drop::DropReason;
 use serde_json::json;
 use testbed::manifest::Network;
+pub(crate) use testbed::talk::socket;
 use testbed::wait::{self, PATIENCE};
 use testbed::{Node, Pod, Port, Setup};
 
@@ -61,21 +62,6 @@ pub(crate) fn families(a: &Port, b: &Port) -> [(IpAddr, IpAddr); 2] {
         (a.v4().into(), b.v4().into()),
         (a.v6().into(), b.v6().into()),
     ]
-}
-
-/// A UDP socket of a pod on this port.
-pub(crate) fn socket(port: &Port, at: SocketAddr) -> UdpSocket {
-    let bind = || {
-        let bound = port.netns.run_in(|| UdpSocket::bind(at));
-        match bound.expect("a namespace") {
-            // A program that another test starts has the last one's until it is executed.
-            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
-            bound => Some(bound.expect("a UDP socket")),
-        }
-    };
-    let socket = wait::until("the address to be free", bind);
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    socket
 }
 
 /// A question to this UDP port of the other pod and its answer, over both families.

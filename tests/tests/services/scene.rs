@@ -7,6 +7,8 @@ use std::time::Duration;
 use agent_common::drop::DropReason;
 use serde_json::json;
 use testbed::manifest::Network;
+use testbed::talk;
+pub(crate) use testbed::talk::socket;
 use testbed::wait::{self, PATIENCE};
 use testbed::{Node, Pod, Port, Setup};
 
@@ -157,21 +159,6 @@ impl<'a> Echo<'a> {
     }
 }
 
-/// A UDP socket of a pod.
-pub(crate) fn socket(port: &Port, at: SocketAddr) -> UdpSocket {
-    let bind = || {
-        let bound = port.netns.run_in(|| UdpSocket::bind(at));
-        match bound.expect("a namespace") {
-            // A program that another test starts has the last one's until it is executed.
-            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
-            bound => Some(bound.expect("a UDP socket")),
-        }
-    };
-    let socket = wait::until("the address to be free", bind);
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    socket
-}
-
 /// A UDP socket of a pod that takes datagrams of the Service only.
 pub(crate) fn client(port: &Port, service: IpAddr) -> UdpSocket {
     let socket = socket(port, (own(port, service), 0).into());
@@ -221,14 +208,7 @@ pub(crate) fn connect(
 ) -> Result<(TcpStream, TcpStream, usize), Error> {
     let listen = |port: &&Port| {
         let at = SocketAddr::from((own(port, service), TARGET));
-        let bound = wait::until("the address to be free", || {
-            let bound = port.netns.run_in(|| TcpListener::bind(at));
-            match bound.expect("a namespace") {
-                Err(error) if error.kind() == ErrorKind::AddrInUse => None,
-                bound => Some(bound),
-            }
-        });
-        let listener = bound.expect("a listener");
+        let listener = talk::bound(&port.netns, || TcpListener::bind(at)).expect("a listener");
         listener.set_nonblocking(true).expect("an option");
         listener
     };

@@ -1,13 +1,14 @@
 //! VPCs with two networks each, and pods on them.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use agent_common::drop::DropReason;
 use serde_json::json;
 use testbed::manifest::{Network, vpc};
-use testbed::wait::{self, PATIENCE};
+pub(crate) use testbed::talk::socket;
+use testbed::wait;
 use testbed::{Node, Pod, Port, Setup, traffic};
 
 /// Prefixes of each VPC: they are the same.
@@ -62,21 +63,6 @@ pub(crate) fn app<'a>(node: &'a Node, app: &str, network: &str) -> (Pod<'a>, Por
     let result = call.run().result();
     let port = pod.port(network, "net1", result);
     (pod, port)
-}
-
-/// A UDP socket of a pod on this port, which does not wait for long.
-pub(crate) fn socket(port: &Port, at: SocketAddr) -> UdpSocket {
-    let bind = || {
-        let bound = port.netns.run_in(|| UdpSocket::bind(at));
-        match bound.expect("a namespace") {
-            // A program that another test starts has the last one's until it is executed.
-            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
-            bound => Some(bound.expect("a UDP socket")),
-        }
-    };
-    let socket = wait::until("the address to be free", bind);
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    socket
 }
 
 /// Waits until two pods reach each other: objects take a moment to be in force.
