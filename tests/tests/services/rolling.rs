@@ -27,23 +27,22 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Serves until `ends`, and then what has come by then.
-    fn serve(&self, ends: &AtomicBool) -> usize {
+    /// Serves until `ends`, and then what has come by then; counts connections.
+    fn serve(&self, ends: &AtomicBool, served: &AtomicUsize) {
         let at = SocketAddr::from((self.port.v4(), TARGET));
         let listener = self.port.netns.run_in(|| TcpListener::bind(at));
         let listener = listener.expect("a namespace").expect("a listener");
         listener.set_nonblocking(true).expect("an option");
-        let mut served = 0;
         loop {
             let last = ends.load(Ordering::Acquire);
             match listener.accept() {
                 Ok((mut stream, _)) => {
                     stream.write_all(b"!").expect("a connection");
-                    served += 1;
+                    served.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if last {
-                        return served;
+                        return;
                     }
                     thread::yield_now();
                 }
@@ -131,15 +130,14 @@ fn a_rolling_update_of_the_endpoints_fails_no_connection() {
     let all: Vec<Server<'_>> = (0..ENDPOINTS + REPLACED).map(server).collect();
     let (_client, client) = app(&node, "client", NETWORK);
     let ends: Vec<AtomicBool> = all.iter().map(|_| AtomicBool::new(false)).collect();
+    let served: Vec<AtomicUsize> = all.iter().map(|_| AtomicUsize::new(0)).collect();
     let (stop, counts) = (AtomicBool::new(false), Counts::default());
     let to = SocketAddr::from((addresses(10)[0], PORT));
     let begun = Instant::now();
-    let served: Vec<usize> = thread::scope(|scope| {
-        let threads: Vec<_> = all
-            .iter()
-            .zip(&ends)
-            .map(|(server, ends)| scope.spawn(|| server.serve(ends)))
-            .collect();
+    thread::scope(|scope| {
+        for (server, (ends, served)) in all.iter().zip(ends.iter().zip(&served)) {
+            scope.spawn(|| server.serve(ends, served));
+        }
         let now = |first: usize| -> BTreeMap<Ipv4Addr, &Port> {
             let shown = all.iter().skip(first).take(ENDPOINTS);
             shown.map(|it| (it.port.v4(), &it.port)).collect()
@@ -151,16 +149,17 @@ fn a_rolling_update_of_the_endpoints_fails_no_connection() {
             // It ends when no new connection is led to it, as a pod that waits before it ends.
             end.store(true, Ordering::Release);
         }
+        // The client's choice is by chance: the newest endpoint may have to wait for its first one.
+        wait::until_true("a connection at each endpoint", || {
+            served.iter().all(|it| it.load(Ordering::Relaxed) > 0)
+        });
         stop.store(true, Ordering::Release);
         connecting.join().expect("the client");
         for end in &ends {
             end.store(true, Ordering::Release);
         }
-        threads
-            .into_iter()
-            .map(|it| it.join().expect("a server"))
-            .collect()
     });
+    let served: Vec<usize> = served.into_iter().map(AtomicUsize::into_inner).collect();
     let (made, failed) = (counts.made.into_inner(), counts.failed.into_inner());
     let seconds = begun.elapsed().as_secs_f64();
     eprintln!("{made} connections in {seconds:.1} s to {served:?}, {failed} failed");
