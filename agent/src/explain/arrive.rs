@@ -47,8 +47,10 @@ pub(super) async fn follow(
         .into());
     }
     let facts = scene.directory.facts(network);
-    let routed = facts.is_some_and(|facts| facts.routed);
-    let receiver = receiver(scene, to, &ends, network);
+    // The tunnel has the number of the receiver's network, to which the sender's gateway routes.
+    let lands = to.member.as_ref().map_or(network, Member::network);
+    let routed = lands != network || facts.is_some_and(|facts| facts.routed);
+    let receiver = receiver(scene, to, &ends, lands);
     let mut shown = shown(scene, (from, to), &ends, (network, routed));
     let macs = Macs {
         to: receiver,
@@ -73,7 +75,7 @@ pub(super) async fn follow(
         scene.faults(record, &mut story).await?;
     }
     let outer = outer(scene, from)?;
-    let outcome = run(scene, &mut story, &frame, network, outer).await?;
+    let outcome = run(scene, &mut story, &frame, lands, outer).await?;
     Ok(story.end(&scene.node.name, shown, outcome))
 }
 

@@ -92,6 +92,13 @@ impl Departure<'_> {
                 let found = "a member, behind the gateway";
                 self.story
                     .step("policy", found, "route: new MAC addresses, a hop less");
+                let (carried, size) = (self.way.mtu, size_of(frame));
+                if carried != 0 && size > carried {
+                    let found = format!("{size} bytes, and the other network carries {carried}");
+                    let verdict = "drop path_mtu, tell the sender";
+                    self.story.step("MTU of the route", found, verdict);
+                    return Ok(self.drop(DropReason::PathMtu));
+                }
                 let macs = Macs {
                     to: endpoint.mac,
                     from: GATEWAY_MAC,
@@ -206,7 +213,7 @@ impl Departure<'_> {
         let found = format!("{peer}, {address}");
         self.story.step(what, found, "into a tunnel");
         self.compare_place(endpoint, &vtep);
-        let size = u32::try_from(frame.len().saturating_sub(ETH_HLEN)).unwrap_or(u32::MAX);
+        let size = size_of(frame);
         if vtep.mtu != 0 && size > vtep.mtu {
             let found = format!("the way there carries {} bytes", vtep.mtu);
             self.story.step(
@@ -225,7 +232,7 @@ impl Departure<'_> {
             "node": peer,
             "vtep": address.to_string(),
             "mac": endpoint.mac.to_string(),
-            "vni": self.receiver,
+            "vni": self.way.network,
             "device": DEVICE,
         });
         Ok(outcome.unwrap_or_else(|| Outcome::new(Verdict::Tunnelled, text, details)))
@@ -236,7 +243,7 @@ impl Departure<'_> {
         let there = &self.scene.directory.there;
         let said = there
             .iter()
-            .find(|(network, it)| *network == self.receiver && it.mac == endpoint.mac);
+            .find(|(network, it)| *network == self.way.network && it.mac == endpoint.mac);
         let address = IpAddr::from(vtep.address());
         match said {
             None => self.story.disagree(format!(
@@ -278,11 +285,10 @@ impl Departure<'_> {
         self.story.step(
             device.name,
             format!("{own} to {address}, UDP {}", node.reach.tunnel_port()),
-            format!("VXLAN, VNI {}", self.receiver),
+            format!("VXLAN, VNI {}", self.way.network),
         );
         let added = added(address);
-        let inner = u32::try_from(frame.len().saturating_sub(ETH_HLEN)).unwrap_or(u32::MAX);
-        let outer = inner.saturating_add(added);
+        let outer = size_of(frame).saturating_add(added);
         let way = node
             .host
             .netlink
@@ -341,7 +347,7 @@ impl Departure<'_> {
         port: &Port,
         frame: &[u8],
     ) -> Result<Option<Outcome>, AgentError> {
-        let number = self.receiver;
+        let number = self.way.network;
         let found = self.scene.look(|tables| tables.networks.get(&number))?;
         let routed = if port.flags & PORT_L3 != 0 {
             NETWORK_L3
@@ -465,6 +471,11 @@ impl Departure<'_> {
         self.story.step(what, found, "a copy for each node");
         Ok(nodes)
     }
+}
+
+/// Size of the packet in a frame, bytes.
+fn size_of(frame: &[u8]) -> u32 {
+    u32::try_from(frame.len().saturating_sub(ETH_HLEN)).unwrap_or(u32::MAX)
 }
 
 /// The destination address of an IP packet in a frame.

@@ -6,7 +6,7 @@ use agent_common::addr::{GATEWAY_MAC, Ip16, MacAddr};
 use agent_common::drop::DropReason;
 use agent_common::policy::Decision;
 use agent_common::port::{PORT_L3, PORT_MORE_IPS, Port};
-use agent_common::route::RouteKey;
+use agent_common::route::{Route, RouteKey};
 use book::record::Attachment;
 
 use super::address::{self, Ends};
@@ -23,8 +23,8 @@ pub(super) struct Departure<'a> {
     pub(super) scene: &'a Scene<'a>,
     pub(super) record: &'a Attachment,
     pub(super) story: Story,
-    /// Number of the network of what receives the packet.
-    pub(super) receiver: u32,
+    /// The receiver's network, with its MTU where it is another than the sender's.
+    pub(super) way: Route,
 }
 
 /// Follows a packet of `record` to `to`.
@@ -50,7 +50,10 @@ pub(super) async fn follow(
         scene,
         record,
         story: Story::new(),
-        receiver: record.network.id,
+        way: Route {
+            network: record.network.id,
+            mtu: 0,
+        },
     };
     let mut shown = Shown {
         network: record.network.name.clone(),
@@ -334,8 +337,8 @@ impl Departure<'_> {
 
     /// Runs the policy over the live tables, and tells what it looked at.
     pub(super) fn decide(&mut self, frame: &[u8], port: &Port) -> Result<Decision, AgentError> {
-        let ((decision, receiver), lookups) = tables::decide(&self.scene.node.tables, frame, port)?;
-        self.receiver = receiver;
+        let ((decision, way), lookups) = tables::decide(&self.scene.node.tables, frame, port)?;
+        self.way = way;
         for lookup in lookups {
             self.scene.tell(lookup, &mut self.story)?;
         }

@@ -150,7 +150,7 @@ impl Tables for Live<'_> {
 
 /// Decides about a frame of this port, as the programs do.
 ///
-/// Returns the receiver's network, too.
+/// Returns the receiver's network, too, and the MTU there if it is another.
 ///
 /// # Errors
 /// When the kernel does not tell what is in a map.
@@ -158,12 +158,15 @@ pub(super) fn decide(
     tables: &Reconciler,
     frame: &[u8],
     port: &Port,
-) -> Result<((Decision, u32), Vec<Lookup>), DatapathError> {
+) -> Result<((Decision, Route), Vec<Lookup>), DatapathError> {
     let live = Live::new(tables, port.home);
     let mut scratch = Scratch::EMPTY;
     let act = policy::decide_in(frame, port, &live, &mut scratch);
-    let network = guard::receiver_network(port, act, &scratch);
-    live.end((act.with(&scratch), network))
+    let way = Route {
+        network: guard::receiver_network(port, act, &scratch),
+        ..scratch.route
+    };
+    live.end((act.with(&scratch), way))
 }
 
 /// Decides about a frame from another node, as the programs do.

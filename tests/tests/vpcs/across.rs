@@ -87,6 +87,12 @@ fn networks_of_a_vpc_reach_each_other_across_nodes_and_other_vpcs_do_not() {
         wait_reaches(here, there);
         wait_reaches(there, here);
     }
+    // Of both nodes, the second tells of what comes by the tunnel.
+    let sent = first.explain("a", &format!("one-2/{}", b.v4()), &["--proto", "udp:9"]);
+    sent.assert_is("tunnelled", "");
+    let came = second.explain(&format!("one-1/{}", a.v4()), "b", &["--proto", "udp:9"]);
+    came.assert_is("delivered", "");
+    assert!(came.steps().contains("ROUTES["), "{}", came.steps());
     // With d gone nothing of its VPC is led to b, which has the same address.
     pod.detach("two-2", "net1");
     for ip in [IpAddr::from(d.v4()), d.v6().into()] {

@@ -143,6 +143,10 @@ fn a_packet_that_is_too_large_for_the_other_network_is_told_of() {
     );
     let (_a, a) = app(&node, "a", "first");
     let (_b, b) = app(&node, "b", "second");
+    for (size, verdict, reason) in [("1400", "delivered", ""), ("1401", "dropped", "path_mtu")] {
+        let told = node.explain("a", "b", &["--proto", "udp:9", "--size", size]);
+        told.assert_is(verdict, reason);
+    }
     for (from, to) in traffic::pairs(&a, &b) {
         let reached = traffic::tcp_round_trip(&a, &b, to, 1_000_000);
         assert!(reached.is_ok(), "{from} -> {to}: {reached:?}");
