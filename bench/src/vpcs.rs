@@ -55,8 +55,8 @@ const PAIRS: [(&str, [&str; 2]); 5] = [
 fn setup() -> Setup {
     let network = |name: &str, subnet: &str| Network::l3(name, &[subnet]);
     let mut setup = Setup::empty()
-        .file("shop.yaml", &vpc("shop", &["10.64.0.0/12"], &["bank"]))
-        .file("bank.yaml", &vpc("bank", &["10.80.0.0/12"], &["shop"]))
+        .file("vpc-shop.yaml", &vpc("shop", &["10.64.0.0/12"], &["bank"]))
+        .file("vpc-bank.yaml", &vpc("bank", &["10.80.0.0/12"], &["shop"]))
         .network(&network("plain", "10.20.0.0/24"))
         .network(&network("bank", "10.81.0.0/24").vpc("bank"));
     for number in 1..=NETWORKS {
