@@ -275,7 +275,7 @@ pub enum AgentError {
     },
     /// The pod's lists leave nothing for the interface the runtime asks for.
     #[error(
-        "no network of the pod is for {interface}: list one in podnet.dev/networks, or give the \
+        "no network of the pod is for {interface}: list one in podnet.dev/networks, name a NIC {interface}, or give the \
          agent a --default-network"
     )]
     NoPrimary {
@@ -295,6 +295,24 @@ pub enum AgentError {
     NameTaken {
         /// The name.
         ifname: String,
+    },
+    /// A network that is not of the VPC of the pod's NICs.
+    #[error(
+        "network {network} is not of Vpc {vpc}: name one whose parameters have spec.vpc {vpc}, or correct podnet.dev/vpc"
+    )]
+    NotOfVpc {
+        /// The network.
+        network: String,
+        /// The VPC.
+        vpc: String,
+    },
+    /// A Port or a VPC, and a network of other plugins.
+    #[error(
+        "{what} is for networks of podnet, and this one is made by other plugins: name a PodNetwork with provider podnet.dev/ebpf"
+    )]
+    NetworkOfPlugins {
+        /// The Port or the VPC.
+        what: String,
     },
     /// A gateway that the attachment cannot reach.
     #[error(

@@ -18,8 +18,9 @@ use api::nad::OwnNetwork;
 use api::selection::{AttachmentOptions, SelectedAttachment};
 use api::{AttachmentRequest, Interface, IpRequest, Mode, Network, Routing};
 use book::bandwidth::{Limits, Source};
-use book::ledger::Wanted;
+use book::ledger::{ClaimKind, ClaimRef, Wanted};
 use book::record::{Decision, DefaultRoutes, ObjectRef, PodIdentity, Sandbox};
+use book::{AddressError, BookError};
 use cni_spec::digest::digest;
 use cni_spec::{AttachmentKey, CniRequest, IfName, Invocation, NetConf, NetworkRef, SpecError};
 use ipam::Request;
@@ -208,6 +209,7 @@ impl Native {
         };
         let is_primary = ifname.as_str() == asked.request.ifname;
         refuse_options(options)?;
+        self.check_vpc(options)?;
         if is_primary {
             refuse_unsupported(asked.conf)?;
         }
@@ -224,17 +226,8 @@ impl Native {
         self.check_gateways(options.default_route.iter().flatten())?;
         let limits = self.asked_limits(asked, options, is_primary);
         let mut decisions = vec![self.decision.clone()];
-        let claim = options.ipam_claim_reference.as_ref();
-        let claim = claim.filter(|_| !self.network.subnets.is_empty());
-        if options.ipam_claim_reference.is_some() && claim.is_none() {
-            let because = "the network has no addresses that a claim could keep (NPWG 8)";
-            decisions.push(Decision::new("ipam-claim-reference", "ignored", because));
-        }
         let pod: Option<PodIdentity> = asked.invocation.args.pod().map(Into::into);
-        let claim = claim.zip(pod.as_ref()).map(|(name, pod)| ObjectRef {
-            namespace: pod.namespace.clone(),
-            name: name.clone(),
-        });
+        let claim = self.claim(options, pod.as_ref(), &mut decisions)?;
         Ok(Wanted {
             key,
             cni_network: asked.conf.head.name.clone(),
@@ -262,6 +255,45 @@ impl Native {
             host_ports,
             decisions,
         })
+    }
+
+    /// Checks that the network is of the VPC that the pod names.
+    fn check_vpc(&self, options: &AttachmentOptions) -> Result<(), AgentError> {
+        match &options.vpc {
+            Some(vpc) if self.network.vpc.as_ref() != Some(vpc) => Err(AgentError::NotOfVpc {
+                network: self.network.name.clone(),
+                vpc: vpc.clone(),
+            }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The object that says which addresses it has: a Port, or a claim.
+    fn claim(
+        &self,
+        options: &AttachmentOptions,
+        pod: Option<&PodIdentity>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Option<ClaimRef>, AgentError> {
+        if let (Some(port), None) = (&options.port, pod) {
+            let error = AddressError::PortWithoutPod { port: port.clone() };
+            return Err(BookError::from(error).into());
+        }
+        let port = options.port.as_ref().map(|name| (ClaimKind::Port, name));
+        let claim = options.ipam_claim_reference.as_ref();
+        if claim.is_some() && self.network.subnets.is_empty() {
+            let because = "the network has no addresses that a claim could keep (NPWG 8)";
+            decisions.push(Decision::new("ipam-claim-reference", "ignored", because));
+        }
+        let claim = claim.filter(|_| !self.network.subnets.is_empty());
+        let claim = claim.map(|name| (ClaimKind::IpamClaim, name));
+        Ok(port.or(claim).zip(pod).map(|((kind, name), pod)| ClaimRef {
+            kind,
+            object: ObjectRef {
+                namespace: pod.namespace.clone(),
+                name: name.clone(),
+            },
+        }))
     }
 
     /// Rates that no object changes later: of runtime, element and definition.

@@ -36,6 +36,7 @@ mod kubernetes {
     mod plugin;
     mod policies;
     mod policy_parameters;
+    mod ports;
     mod scheduling;
     mod server;
     mod services;

@@ -170,6 +170,8 @@ pub fn code(error: &AgentError, command: Command) -> ErrorCode {
         | AgentError::NoPrimary { .. }
         | AgentError::NetworkTwice { .. }
         | AgentError::GatewayOutside { .. }
+        | AgentError::NotOfVpc { .. }
+        | AgentError::NetworkOfPlugins { .. }
         | AgentError::HostPortAddress { .. }
         | AgentError::HostPortOfServices { .. }
         | AgentError::HostPortReserved { .. }
@@ -383,6 +385,10 @@ const fn access_code(error: &AccessError) -> ErrorCode {
 const fn refusal_code(error: &AddressError) -> ErrorCode {
     match error {
         AddressError::Reserved { .. } | AddressError::InUse { .. } => ErrorCode(101),
+        // It is free when the other pod has ended, which may be a matter of moments.
+        AddressError::PortInUse { .. } | AddressError::PortUserUnknown { .. } => {
+            ErrorCode::TRY_AGAIN_LATER
+        }
         AddressError::NotGranted { .. }
         | AddressError::NoBlock { .. }
         | AddressError::GrantUnknown { .. }
@@ -393,10 +399,13 @@ const fn refusal_code(error: &AddressError) -> ErrorCode {
         | AddressError::ClaimUnwritten { .. }
         | AddressError::ClaimAbsent { .. }
         | AddressError::ClaimDeleted { .. } => ErrorCode::TRY_AGAIN_LATER,
-        AddressError::NoPod { .. } => ErrorCode::INVALID_ENV,
+        AddressError::NoPod { .. } | AddressError::PortWithoutPod { .. } => ErrorCode::INVALID_ENV,
         AddressError::ClaimOfAnother { .. }
         | AddressError::ClaimUnparsed { .. }
         | AddressError::ClaimDiffers { .. }
+        | AddressError::PortInvalid { .. }
+        | AddressError::PortMacDiffers { .. }
+        | AddressError::PortWithoutCluster { .. }
         | AddressError::ClaimOnNode { .. } => ErrorCode::INVALID_CONFIG,
     }
 }

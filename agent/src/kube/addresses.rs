@@ -24,7 +24,7 @@ use ::addresses::{
 };
 use api::{IpBlock, IpReservation};
 use book::BookError;
-use book::ledger::{Wanted, pools};
+use book::ledger::{ClaimKind, Wanted};
 use book::record::{Attachment, HostEnd};
 use cluster::Work;
 use cluster::copied::{Copied, Copier, trim_all};
@@ -42,6 +42,7 @@ use super::home::Home;
 use super::lookup::Pods;
 use super::slices::Slices;
 
+mod claims;
 mod expected;
 mod server;
 
@@ -224,8 +225,12 @@ impl Addresses {
             Command::Pick { network, holder } => {
                 Answer::Picked(self.home.book.ledger().pick(&network, &holder))
             }
-            Command::FindPod { namespace, name } => {
-                let found = self.pods.find(&namespace, &name, None).await;
+            Command::FindPod {
+                namespace,
+                name,
+                uid,
+            } => {
+                let found = self.pods.find(&namespace, &name, uid.as_deref()).await;
                 Answer::Pod(found.map(|pod| pod.uid))
             }
             other => self.server.carry_out(other).await,
@@ -256,7 +261,11 @@ impl Addresses {
         host: HostEnd,
     ) -> Result<Attachment, ClusterError> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
-        if network.subnets.is_empty() {
+        let has_port = wanted
+            .claim
+            .as_ref()
+            .is_some_and(|claim| claim.kind == ClaimKind::Port);
+        if network.subnets.is_empty() && !has_port {
             // Nothing that a claim could keep (NPWG-8-T5).
             return Ok(self.home.book.ledger().reserve(wanted, network, host)?);
         }
@@ -372,21 +381,10 @@ fn no_room(booked: &Result<Attachment, BookError>) -> Option<IpamError> {
 
 /// An address that nobody can have is refused before anybody is asked for it.
 fn check_requests(wanted: &Wanted, network: &api::Network) -> Result<(), BookError> {
-    let fail = |source| BookError::Address {
+    let ips = wanted.ips.0.iter();
+    let ips = ips.map(|request| (request.address, request.prefix_len));
+    world::blocks::check(network, ips).map_err(|source| BookError::Address {
         network: network.name.clone(),
         source,
-    };
-    let pools = pools(network)?;
-    for ip in wanted.ips.0.iter().map(|request| request.address) {
-        let pool = pools.iter().find(|pool| pool.prefix().contains(&ip));
-        let subnets = || pools.iter().map(ipam::Pool::prefix).collect();
-        let pool = pool.ok_or_else(|| {
-            fail(IpamError::OutOfSubnets {
-                ip,
-                subnets: subnets(),
-            })
-        })?;
-        pool.request(ip, &|_| false).map_err(fail)?;
-    }
-    Ok(())
+    })
 }

@@ -340,6 +340,7 @@ impl Node {
                 (Maker::Podnet, Some((wanted, native.network.clone())))
             }
             Meant::Chain(chain) => {
+                refuse_of_podnet(selected)?;
                 let delegation = delegation(asked, selected, chain)?;
                 *length = length.saturating_add(delegation.length());
                 if *length > HANDED_ON_MAX {
@@ -361,6 +362,17 @@ impl Node {
         };
         Ok(Planned { member, native })
     }
+}
+
+/// Refuses what only a network of podnet has, for one of other plugins.
+fn refuse_of_podnet(selected: &SelectedAttachment) -> Result<(), AgentError> {
+    let options = &selected.options;
+    let what = match (&options.port, &options.vpc) {
+        (Some(port), _) => format!("Port {port}"),
+        (None, Some(vpc)) => format!("Vpc {vpc}"),
+        (None, None) => return Ok(()),
+    };
+    Err(AgentError::NetworkOfPlugins { what })
 }
 
 /// Logs that lists have no effect, once per [`IGNORED_EVERY`] for the same errors.
@@ -430,6 +442,7 @@ fn claim_default_gateway(
     meanings: &[Meant],
     annotations: &BTreeMap<String, String>,
 ) -> bool {
+    // NICs have no such key.
     let listed = annotations.get(POD_NETWORKS_ANNOTATION);
     let listed = listed.and_then(|text| parse_pod_networks(text).ok());
     let explicit = listed

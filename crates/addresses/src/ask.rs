@@ -11,7 +11,7 @@ use telemetry::chain;
 use world::blocks::{LENGTH, pools as pools_of};
 
 use super::command::{Answer, Command, Object};
-use super::read::{answer as answer_of, block_holder, cidr, granted_by, holder, uid_of};
+use super::read::{answer as answer_of, block_holder, cidr, granted_by};
 use super::requests::{Ask, Request, RequestStep, Turn};
 use super::reservations::ASKED;
 use super::state::{Effect, Machine};
@@ -27,7 +27,7 @@ impl Machine {
     /// A reservation of the same holder that is there already serves as well.
     pub(super) fn ask(&mut self, request: &mut Request, ask: Box<Ask>, now: Instant) -> Asked {
         let network = request.network().to_owned();
-        let uid = uid_of(&ask.holder).to_owned();
+        let uid = ask.holder.uid().to_owned();
         let asked = (network.clone(), ask.ip, uid);
         self.state.asked.insert(asked, now + ASKED);
         self.reserve(request, ask)
@@ -73,10 +73,13 @@ impl Machine {
         // It went in between.
         let gone = || ask.cannot_reserve(network, "it was another's a moment ago".to_owned());
         let found = found.ok_or_else(gone)?;
-        match holder(&found.spec) {
-            Some(other) if uid_of(&other) != uid_of(&ask.holder) => {
-                Err(AddressError::reserved(network, ask.ip, &other))
-            }
+        match found.spec.holder() {
+            Some(other) if other.uid() != ask.holder.uid() => Err(AddressError::reserved_before(
+                network,
+                ask.ip,
+                &other,
+                &ask.holder,
+            )),
             _ => {
                 has(request, ask, found);
                 Ok(Turn::Go)
@@ -107,7 +110,7 @@ impl Machine {
                 let command = Command::IsUsable {
                     network,
                     ip: ask.ip,
-                    holder: uid_of(&ask.holder).to_owned(),
+                    holder: ask.holder.uid().to_owned(),
                 };
                 ask.reservation = Some(now);
                 request.first([RequestStep::Known(ask)]);

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use api::{BlockReason, Holder, IpBlock, IpReservation, IpamClaim, Network};
+use api::{BlockReason, Holder, IpBlock, IpReservation, Network, PortUser};
 use book::BookError;
-use book::ledger::Share;
-use book::record::ObjectRef;
+use book::ledger::{ClaimRef, Share};
 
 use super::error::LookupError;
+use super::found::{ClaimWrite, FoundClaim};
 use super::known::{Facts, Given};
 
 /// One thing to be done outside the machine; each has one [`Answer`].
@@ -44,6 +44,8 @@ pub enum Command {
         namespace: String,
         /// Its name.
         name: String,
+        /// UID in the request, where it has one.
+        uid: Option<String>,
     },
     /// List the blocks of a network: [`Answer::Blocks`].
     ListBlocks {
@@ -95,18 +97,16 @@ pub enum Command {
     /// Delete a reservation with this UID: [`Answer::Done`].
     DeleteReservation(Object),
     /// Read a claim: [`Answer::Claim`].
-    GetClaim(ObjectRef),
-    /// Write `status.ips` of a claim, unless it is another version by now:
+    GetClaim(ClaimRef),
+    /// Write the status of a claim, unless it is another version by now:
     /// [`Answer::ClaimWritten`].
-    WriteClaim {
-        /// The claim.
-        claim: ObjectRef,
-        /// Its UID.
-        uid: Option<String>,
-        /// Its version.
-        version: Option<String>,
-        /// Addresses with the lengths of their prefixes.
-        ips: Vec<String>,
+    WriteClaim(Box<ClaimWrite>),
+    /// Ask whether a pod has not ended: [`Answer::Runs`].
+    Runs {
+        /// Its namespace.
+        namespace: String,
+        /// The pod.
+        user: PortUser,
     },
 }
 
@@ -165,9 +165,11 @@ pub enum Answer {
     /// The reservation as it was made; none when one of its name is there.
     ReservationMade(Result<Option<IpReservation>, String>),
     /// A claim, if there is one.
-    Claim(Result<Option<IpamClaim>, String>),
+    Claim(Result<Option<FoundClaim>, String>),
     /// Whether the claim was as it had been read.
     ClaimWritten(Result<bool, String>),
+    /// Whether the pod has not ended.
+    Runs(Result<bool, String>),
     /// It was tried; the watches tell of the result.
     Done,
 }

@@ -34,7 +34,7 @@
 //! | round, stock | | | [`stock`] and [`take`]: create missing blocks; give idle ones back |
 //! | round, tell | | [`Effect::Rest`] | [`tell`]: remove marks of what is in use, give back the rest of what is marked, write how much is in use |
 //! | request by name | [`request`] | [`Effect::Book`] | [`ask`]: create the reservation, wait for the grant, check the grant |
-//! | request of a claim | | [`Effect::Book`] | [`claim`]: read it; pick, [`ask`] and write where it has none, [`ask`] where it has |
+//! | request of a claim | | [`Effect::Book`] | [`claim`]: read it; pick, [`ask`] and write where it has none, [`ask`] where it has; of a Port also write the pod that has it |
 //! | any request | | [`Effect::Refuse`] | on an error of a step, or [`Event::Expired`] |
 //!
 //! # States of a block of this node
@@ -70,6 +70,7 @@ mod claim;
 mod clear;
 mod command;
 mod error;
+mod found;
 mod idle;
 mod known;
 mod read;
@@ -89,6 +90,7 @@ mod view;
 
 pub use self::command::{Answer, Command, Object};
 pub use self::error::{LookupError, RequestError};
+pub use self::found::{ClaimWrite, FoundClaim, FoundPort, PortWrite};
 pub use self::known::{Facts, Given, Said, Seen, Wish};
 pub use self::read::{BY, granted_by};
 pub use self::state::{Effect, Event, Job, Machine, ROUND, RequestId};

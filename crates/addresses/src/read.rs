@@ -2,16 +2,10 @@
 
 use std::net::IpAddr;
 
-use api::{GRANTED, Holder, IpBlock, IpReservation, IpReservationSpec, Prefix};
+use api::{GRANTED, IpBlock, IpReservation, Prefix};
 
 /// How a grant begins; the node's name follows.
 pub const BY: &str = "by node ";
-
-/// Reads the holder of a reservation.
-pub(super) fn holder(spec: &IpReservationSpec) -> Option<Holder> {
-    let pod = spec.pod.clone().map(Holder::Pod);
-    pod.or_else(|| spec.claim.clone().map(Holder::Claim))
-}
 
 /// Reads the answer of the holder of the block: whether it agrees, and why not.
 pub(super) fn answer(reservation: &IpReservation) -> Option<(bool, &str)> {
@@ -32,14 +26,6 @@ pub fn granted_by(reservation: &IpReservation) -> Option<&str> {
     let granted = status.conditions.iter().find(|it| it.type_ == GRANTED)?;
     let by = granted.message.strip_prefix(BY)?;
     (granted.status == "True").then_some(by)
-}
-
-/// Reads the UID of a holder.
-pub(super) fn uid_of(holder: &Holder) -> &str {
-    match holder {
-        Holder::Pod(pod) => &pod.uid,
-        Holder::Claim(claim) => &claim.uid,
-    }
 }
 
 /// Reads the addresses of a block.

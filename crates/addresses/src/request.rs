@@ -3,12 +3,13 @@
 use std::time::Instant;
 
 use api::{Holder, PodHolder};
+use book::ledger::ClaimKind;
+use book::record::PodIdentity;
 use book::{AddressError, BookError};
 use ipam::IpamError;
 
 use super::command::{Answer, Command};
 use super::error::RequestError;
-use super::read::uid_of;
 use super::requests::{Ask, Request, RequestStep, Turn};
 use super::state::{Effect, Machine, RequestId};
 
@@ -75,8 +76,12 @@ impl Machine {
             RequestStep::HolderListedAgain(ask) => {
                 Ok(Self::holder_listed_again(request, ask, answer)?)
             }
+            RequestStep::UserFound => self.user_found(request, answer),
             RequestStep::ReadClaim => Ok(Self::read_claim(request)?),
             RequestStep::ClaimRead => Ok(Self::claim_read(request, answer)?),
+            RequestStep::UserAsked(read, user) => {
+                Ok(Self::user_asked(request, read, &user, answer)?)
+            }
             RequestStep::Allocate(read) => Ok(self.allocate(request, read)),
             RequestStep::Pick(read) => {
                 if !request.is_starved() {
@@ -98,8 +103,8 @@ impl Machine {
                 self.withdrawn(request, &read, &ips, answer);
                 Ok(Turn::Go)
             }
-            RequestStep::Claimed(holder, ips) => {
-                Self::claimed(request, holder, ips);
+            RequestStep::Claimed(read, ips) => {
+                Self::claimed(request, *read, ips);
                 Ok(Turn::Go)
             }
             RequestStep::Delete(object) => Ok(Turn::Call(Command::DeleteReservation(object))),
@@ -166,7 +171,7 @@ impl Machine {
         };
         unpick(&mut request, effects);
         if let Some(holder) = &request.wish.wanted.holder {
-            let (network, uid) = (request.network(), uid_of(holder));
+            let (network, uid) = (request.network(), holder.uid());
             self.state
                 .asked
                 .retain(|(of, _, asked), _| of != network || asked != uid);
@@ -210,21 +215,35 @@ impl Machine {
     }
 }
 
-/// A claim decides where there is one; a pod without a UID is looked up.
+/// A claim decides where there is one.
+///
+/// A pod without a UID is looked up, and one that is to have a Port.
 fn begin(request: &mut Request) -> Turn {
     request.first([RequestStep::Book]);
     let wanted = &request.wish.wanted;
-    if wanted.claim.is_some() {
+    if let Some(claim) = &wanted.claim {
+        let pod = wanted.pod.clone().filter(|_| claim.kind == ClaimKind::Port);
         request.first([RequestStep::ReadClaim]);
+        if let Some(pod) = pod {
+            request.first([RequestStep::UserFound]);
+            return Turn::Call(find(pod));
+        }
     } else if !wanted.ips.0.is_empty() {
         let pod = wanted.pod.clone().filter(|pod| pod.uid.is_none());
         request.first([RequestStep::PodFound]);
         if let Some(pod) = pod {
-            let (namespace, name) = (pod.namespace, pod.name);
-            return Turn::Call(Command::FindPod { namespace, name });
+            return Turn::Call(find(pod));
         }
     }
     Turn::Go
+}
+
+fn find(pod: PodIdentity) -> Command {
+    Command::FindPod {
+        namespace: pod.namespace,
+        name: pod.name,
+        uid: pod.uid,
+    }
 }
 
 /// The reservations of picked addresses are known, or will not be made.

@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::{Holder, IpReservation, IpamClaim};
+use api::{Holder, IpReservation, MacAddr, PortUser};
 use book::AddressError;
-use book::record::ObjectRef;
+use book::ledger::ClaimRef;
 use ipam::IpamError;
 
 use super::command::{Command, Object};
 use super::error::RequestError;
+use super::found::FoundClaim;
 use super::known::Wish;
 
 /// A request that is under way.
@@ -24,6 +25,8 @@ pub(super) struct Request {
     pub(super) starved: Option<IpamError>,
     /// Attempts at a claim.
     pub(super) attempts: usize,
+    /// The pod as it would have a Port.
+    pub(super) user: Option<PortUser>,
 }
 
 /// A step of a request.
@@ -59,10 +62,14 @@ pub(super) enum RequestStep {
     /// Note who was faster.
     HolderListedAgain(Box<Ask>),
 
+    /// Note the pod that is to have the Port.
+    UserFound,
     /// Read the claim.
     ReadClaim,
     /// Go by its addresses, or find some for it.
     ClaimRead,
+    /// Go on when the pod that has the Port has ended.
+    UserAsked(Box<Read>, PortUser),
     /// Find addresses for a claim without any.
     Allocate(Box<Read>),
     /// Ask for addresses that are set apart in the book.
@@ -78,7 +85,7 @@ pub(super) enum RequestStep {
     /// Delete the reservations that it did not write down.
     Withdrawn(Box<Read>, Vec<IpAddr>),
     /// Make the addresses of the claim those of the attachment.
-    Claimed(Holder, Vec<IpAddr>),
+    Claimed(Box<Read>, Vec<IpAddr>),
 
     /// Delete a reservation.
     Delete(Object),
@@ -109,6 +116,7 @@ impl Request {
             picked: Vec::new(),
             starved: None,
             attempts: 0,
+            user: None,
         }
     }
 
@@ -184,7 +192,11 @@ impl Ask {
 /// A claim as it was read.
 #[derive(Debug)]
 pub(super) struct Read {
-    pub(super) claim: ObjectRef,
-    pub(super) object: IpamClaim,
+    pub(super) claim: ClaimRef,
+    pub(super) found: FoundClaim,
     pub(super) holder: Holder,
+    /// Its MAC address, of a Port.
+    pub(super) mac: Option<MacAddr>,
+    /// Addresses that it was made with, of a Port.
+    pub(super) asked: Vec<IpAddr>,
 }

@@ -8,7 +8,7 @@ use book::ledger::{Reserved, Share};
 use kube_core::ResourceExt as _;
 
 use super::command::Command;
-use super::read::{answer, cidr, holder, is_marked};
+use super::read::{answer, cidr, is_marked};
 use super::state::Machine;
 use super::view::View;
 
@@ -58,7 +58,7 @@ impl Machine {
         }
         for reservation in &view.reservations {
             let spec = &reservation.spec;
-            let (Ok(ip), Some(holder)) = (spec.address.parse(), holder(spec)) else {
+            let (Ok(ip), Some(holder)) = (spec.address.parse(), spec.holder()) else {
                 continue;
             };
             let reserved = Reserved {

@@ -17,6 +17,7 @@ use crate::{
     network_attachment_definition::NetworkAttachmentDefinition,
     parameters::{AttachmentParameters, PodNetworkParameters},
     podnetwork::PodNetwork,
+    port::Port,
     reservation::IpReservation,
     vpc::Vpc,
 };
@@ -33,6 +34,7 @@ pub fn own_definitions() -> Vec<CustomResourceDefinition> {
         IpReservation::crd(),
         PodNetworkEndpointSlice::crd(),
         Vpc::crd(),
+        Port::crd(),
     ]
     .map(finish)
     .into()

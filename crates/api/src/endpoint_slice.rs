@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    meta::{NameError, SUBDOMAIN_PATTERN, check_subdomain, null_as_default},
+    meta::{NameError, SUBDOMAIN_PATTERN, check_subdomain, digest, null_as_default},
     validate::{Endpoint, NetworkId},
 };
 
@@ -247,11 +247,4 @@ pub fn label_value(name: &str) -> String {
     let kept = LABEL_VALUE_MAX - 17;
     let head: String = name.chars().take(kept).collect();
     format!("{head}-{:016x}", digest(name.as_bytes()))
-}
-
-/// FNV-1a, 64 bits: to tell names apart, not to protect.
-fn digest(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }

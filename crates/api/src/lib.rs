@@ -52,6 +52,8 @@ mod outside;
 mod parameters;
 mod podnetwork;
 mod policy;
+mod port;
+mod requests;
 mod reservation;
 mod resolve;
 mod scheduling;
@@ -98,8 +100,10 @@ pub use policy::{
     NAMESPACE_NAME_LABEL, POLICY_FOR_ANNOTATION, POLICY_NETWORKS_MAX, POLICY_SPEC_MAX, PolicyKind,
     PolicyNetworks, PolicyObject,
 };
+pub use port::{Port, PortSpec, PortStatus, PortUser};
 pub use reservation::{
     ClaimHolder, Holder, IpReservation, IpReservationSpec, IpReservationStatus, PodHolder,
+    PortHolder,
 };
 pub use resolve::{
     Attachment, NetworkStatus, Outcome, PeerState, Problem, ResolveError, Resolved, RouteTo, Told,
@@ -116,8 +120,8 @@ pub use service::{
 };
 pub use validate::{
     AttachmentRequest, Bandwidth, Clash, Endpoint, EndpointPod, EndpointSlice, FieldError,
-    FieldErrors, FieldProblem, IpRequest, Limit, MTU_MAX, Network, NetworkId, PushedRoute,
-    RATE_MAX, RATE_MIN, RouteRequest, Share, Subnet, VlanRange, Wire, Written, attachment_request,
-    is_pod_address, network,
+    FieldErrors, FieldProblem, IpRequest, Limit, MTU_MAX, Network, NetworkId, PortRequest,
+    PushedRoute, RATE_MAX, RATE_MIN, RouteRequest, Share, Subnet, VlanRange, Wire, Written,
+    attachment_request, is_pod_address, network, port,
 };
 pub use vpc::{Vpc, VpcPeerSpec, VpcSpec, VpcStatus};

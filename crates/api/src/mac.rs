@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::meta::digest;
+
 /// A 48-bit Ethernet address (IEEE 802-2014 §8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MacAddr([u8; 6]);
@@ -27,6 +29,15 @@ impl MacAddr {
     #[must_use]
     pub const fn octets(self) -> [u8; 6] {
         self.0
+    }
+
+    /// Derives an address of the local administrator from a text.
+    ///
+    /// See IEEE 802-2014, 8.4.
+    #[must_use]
+    pub fn derived(seed: &str) -> Self {
+        let [_, _, _, a, b, c, d, e] = digest(seed.as_bytes()).to_be_bytes();
+        Self([0x02, a, b, c, d, e])
     }
 
     /// Reports whether one interface can own the address.

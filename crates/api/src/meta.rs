@@ -95,6 +95,13 @@ impl fmt::Display for Kind {
     }
 }
 
+/// FNV-1a, 64 bits: to tell texts apart, not to protect.
+pub(crate) fn digest(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 /// One object: its identity and its wishes. Its kind is the type of `S`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Manifest<S> {

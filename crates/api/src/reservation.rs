@@ -9,9 +9,11 @@
 //! it; those granted before keep theirs.
 //!
 //! A reservation for a pod goes with the pod, by UID; one for an `IPAMClaim` goes with the claim, and
-//! any node may use it for a pod that refers to the claim (NPWG v1.3 §8).
+//! any node may use it for a pod that refers to the claim (NPWG v1.3 §8). One for a `Port` is like that of a
+//! claim.
 
 use std::net::IpAddr;
+use std::{fmt, mem};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_core::Rule;
@@ -25,7 +27,7 @@ use crate::{
     meta::{LABEL_PATTERN, NameError, SUBDOMAIN_PATTERN, null_as_default},
 };
 
-/// `spec` of an `IPReservation`: the address, and its holder, a pod or a claim.
+/// `spec` of an `IPReservation`: the address, and its holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema)]
 #[kube(
     group = "podnet.dev",
@@ -37,7 +39,7 @@ use crate::{
     shortname = "ipr",
     status = "IpReservationStatus",
     derive = "PartialEq",
-    doc = "One address of a PodNetwork that a pod or an IPAMClaim asked for. Made and removed by podnet.",
+    doc = "One address of a PodNetwork that a pod, an IPAMClaim or a Port asked for. Made and removed by podnet.",
     crates(kube = "::kube_derive", kube_core = "::kube_core"),
     attr = "x_kube(crates(kube_core = ::kube_core))",
     validation = Rule::new("self.metadata.name.startsWith(self.spec.network + '.') \
@@ -70,6 +72,12 @@ use crate::{
         description = "The IPAMClaim that holds it"
     ),
     printcolumn(
+        name = "Port",
+        type_ = "string",
+        json_path = ".spec.port.name",
+        description = "The Port that holds it"
+    ),
+    printcolumn(
         name = "Granted",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Granted\")].status",
@@ -80,8 +88,8 @@ use crate::{
 #[schemars(extend("x-kubernetes-validations" = [
     Rule::new("self == oldSelf")
         .message("is immutable; delete the reservation and make another"),
-    Rule::new("has(self.pod) != has(self.claim)")
-        .message("needs either pod or claim"),
+    Rule::new("[has(self.pod), has(self.claim), has(self.port)].exists_one(it, it)")
+        .message("needs one of pod, claim and port"),
 ]))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpReservationSpec {
@@ -101,6 +109,20 @@ pub struct IpReservationSpec {
     /// The `IPAMClaim` that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<ClaimHolder>,
+    /// The `Port` that holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<PortHolder>,
+}
+
+impl IpReservationSpec {
+    /// Returns the holder of the address; none of an object that names no holder.
+    #[must_use]
+    pub fn holder(&self) -> Option<Holder> {
+        let pod = self.pod.clone().map(Holder::Pod);
+        let claim = || self.claim.clone().map(Holder::Claim);
+        pod.or_else(claim)
+            .or_else(|| self.port.clone().map(Holder::Port))
+    }
 }
 
 /// A pod that holds an address.
@@ -136,6 +158,21 @@ pub struct ClaimHolder {
     pub uid: String,
 }
 
+/// A `Port` that holds an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PortHolder {
+    /// Namespace of the Port.
+    #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_PATTERN))]
+    pub namespace: String,
+    /// Name of the Port.
+    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN_PATTERN))]
+    pub name: String,
+    /// UID of the Port: one of the same name that comes later is another Port.
+    #[schemars(length(min = 1, max = 128))]
+    pub uid: String,
+}
+
 /// The holder of a reserved address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
@@ -143,6 +180,42 @@ pub enum Holder {
     Pod(PodHolder),
     /// Any pod that refers to the claim.
     Claim(ClaimHolder),
+    /// The pod that has the Port.
+    Port(PortHolder),
+}
+
+impl Holder {
+    /// Returns the UID of the object.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        match self {
+            Self::Pod(pod) => &pod.uid,
+            Self::Claim(claim) => &claim.uid,
+            Self::Port(port) => &port.uid,
+        }
+    }
+
+    /// Reports whether both are the same object, and not just of the same name.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        mem::discriminant(self) == mem::discriminant(other) && self.uid() == other.uid()
+    }
+}
+
+impl fmt::Display for Holder {
+    /// Kind and name, with the node of a pod.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(PodHolder {
+                namespace,
+                name,
+                node,
+                ..
+            }) => write!(f, "pod {namespace}/{name} on node {node}"),
+            Self::Claim(claim) => write!(f, "IPAMClaim {}/{}", claim.namespace, claim.name),
+            Self::Port(port) => write!(f, "Port {}/{}", port.namespace, port.name),
+        }
+    }
 }
 
 /// `status` of an `IPReservation`.
@@ -167,16 +240,18 @@ impl IpReservation {
     /// # Errors
     /// The name of the network is none, or leaves no room for the address.
     pub fn ask(network: &str, address: IpAddr, holder: Holder) -> Result<Self, NameError> {
-        let (pod, claim) = match holder {
-            Holder::Pod(pod) => (Some(pod), None),
-            Holder::Claim(claim) => (None, Some(claim)),
-        };
-        let spec = IpReservationSpec {
+        let mut spec = IpReservationSpec {
             network: network.to_owned(),
             address: address.to_string(),
-            pod,
-            claim,
+            pod: None,
+            claim: None,
+            port: None,
         };
+        match holder {
+            Holder::Pod(pod) => spec.pod = Some(pod),
+            Holder::Claim(claim) => spec.claim = Some(claim),
+            Holder::Port(port) => spec.port = Some(port),
+        }
         Ok(Self::new(&name_of(network, address)?, spec))
     }
 }
@@ -198,18 +273,24 @@ mod tests {
             uid: "p1".to_owned(),
             node: "n1".to_owned(),
         };
+        let port = PortHolder {
+            namespace: "vms".to_owned(),
+            name: "db-0".to_owned(),
+            uid: "q1".to_owned(),
+        };
         for (address, name) in [
             ("10.10.0.7", "blue.10-10-0-7"),
             ("fd10:10::7", "blue.fd10-10-0-0-0-0-0-7"),
         ] {
             let address: IpAddr = address.parse().unwrap();
-            for holder in [Holder::Claim(claim.clone()), Holder::Pod(pod.clone())] {
-                let reservation = IpReservation::ask("blue", address, holder).unwrap();
+            for holder in [
+                Holder::Claim(claim.clone()),
+                Holder::Pod(pod.clone()),
+                Holder::Port(port.clone()),
+            ] {
+                let reservation = IpReservation::ask("blue", address, holder.clone()).unwrap();
                 assert_eq!(reservation.metadata.name.as_deref(), Some(name));
-                assert_eq!(
-                    reservation.spec.pod.is_some(),
-                    reservation.spec.claim.is_none()
-                );
+                assert_eq!(reservation.spec.holder(), Some(holder));
             }
         }
     }

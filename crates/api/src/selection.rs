@@ -25,6 +25,7 @@ mod ifname;
 mod kep;
 mod limits;
 mod naming;
+mod nics;
 mod npwg;
 mod options;
 mod problem;
@@ -48,6 +49,7 @@ pub use kep::{
     POD_NETWORKS_ANNOTATION, PodNetworkRef, PodNetworkSelection, parse_pod_networks, populated_list,
 };
 pub use limits::ATTACHMENTS_MAX;
+pub use nics::{NICS_ANNOTATION, VPC_ANNOTATION};
 pub use npwg::{NETWORKS_ANNOTATION, NetworkSelection, parse_networks};
 pub use options::{AttachmentOptions, InfinibandGuid, PortMapping, Protocol};
 pub use problem::{Place, SelectionError, SelectionErrors, SelectionProblem};

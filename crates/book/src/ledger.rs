@@ -12,9 +12,9 @@ use cni_spec::AttachmentKey;
 use ipam::Allocator;
 use tokio::sync::watch;
 
-use crate::BookError;
 use crate::host_ports;
 use crate::record::{Attachment, Decision, DefaultRoutes, HostEnd, Lease, NetworkFacts, State};
+use crate::{AddressError, BookError};
 
 mod choose;
 mod found;
@@ -28,7 +28,7 @@ pub use choose::pools;
 use choose::{allocator, choose_mac};
 use found::Found;
 pub use share::{Reserved, Share};
-pub use wanted::Wanted;
+pub use wanted::{ClaimKind, ClaimRef, Wanted};
 
 /// Numbers below this are for people to choose; ours come from here on.
 const FIRST_OWN_ID: u32 = 0x0080_0000;
@@ -242,6 +242,12 @@ impl Ledger {
         network: &Network,
         host: HostEnd,
     ) -> Result<Attachment, BookError> {
+        if let (Some(claim), None) = (&wanted.claim, &wanted.holder)
+            && claim.kind == ClaimKind::Port
+        {
+            let claim = claim.clone();
+            return Err(AddressError::PortWithoutCluster { claim }.into());
+        }
         let id = self.network_id(network)?;
         let facts = NetworkFacts::of(network, id);
         self.refuse_changed(&facts)?;
@@ -311,9 +317,8 @@ impl Ledger {
             ));
         }
         if let (Some(claim), None) = (&wanted.claim, &wanted.holder) {
-            let because =
-                format!("IPAMClaim {claim}: the node has no cluster that keeps its addresses");
-            decisions.push(Decision::new("ipam-claim-reference", "ignored", &because));
+            let because = format!("{claim}: the node has no cluster that keeps its addresses");
+            decisions.push(Decision::new(claim.kind.key(), "ignored", &because));
         }
         decisions.push(Decision::new(
             "mtu",

@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use agent_common::addr::MacAddr;
 use api::Holder;
 use ipam::IpamError;
 
-use super::record::ObjectRef;
+use super::ledger::ClaimRef;
 
 /// No address, or not the one that was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -94,82 +95,138 @@ pub enum AddressError {
         why: String,
     },
     /// The claim is changed by others again and again.
-    #[error("cannot write the addresses of IPAMClaim {claim}: {why}; try again later")]
+    #[error("cannot write the addresses of {claim}: {why}; try again later")]
     ClaimContended {
         /// The claim.
-        claim: ObjectRef,
+        claim: ClaimRef,
         /// The reason.
         why: String,
     },
     /// The claim cannot be read.
-    #[error("cannot read IPAMClaim {claim}: {why}; try again later")]
+    #[error("cannot read {claim}: {why}; try again later")]
     ClaimUnread {
         /// The claim.
-        claim: ObjectRef,
+        claim: ClaimRef,
         /// The API server's words, or those of the connection to it.
         why: String,
     },
     /// The status of the claim cannot be written.
-    #[error("cannot write status.ips of IPAMClaim {claim}: {why}; try again later")]
+    #[error("cannot write status.ips of {claim}: {why}; try again later")]
     ClaimUnwritten {
         /// The claim.
-        claim: ObjectRef,
+        claim: ClaimRef,
         /// The API server's words, or those of the connection to it.
         why: String,
     },
     /// The claim does not exist (NPWG §8).
-    #[error(
-        "IPAMClaim {claim} does not exist; create it, and the pod will start with its next attempt"
-    )]
+    #[error("{claim} does not exist; create it, and the pod will start with its next attempt")]
     ClaimAbsent {
         /// The claim.
-        claim: ObjectRef,
+        claim: ClaimRef,
     },
     /// The claim is going away (NPWG §8).
-    #[error("IPAMClaim {claim} is being deleted; create it again")]
+    #[error("{claim} is being deleted; create it again")]
     ClaimDeleted {
         /// The claim.
-        claim: ObjectRef,
+        claim: ClaimRef,
     },
     /// The claim is of another network (NPWG §8).
     #[error(
-        "IPAMClaim {claim}: spec.network is {found} and the attachment is to network {network}; refer \
+        "{claim}: spec.network is {found} and the attachment is to network {network}; refer \
          to a claim of that network"
     )]
     ClaimOfAnother {
         /// The claim.
-        claim: ObjectRef,
+        claim: ClaimRef,
         /// Its network.
         found: String,
         /// The network of the attachment.
         network: String,
     },
     /// The status of the claim lists something else than addresses (NPWG §8).
-    #[error("IPAMClaim {claim}: \"{text}\" in status.ips is no address; correct it, or remove all")]
+    #[error("{claim}: \"{text}\" in status.ips is no address; correct it, or remove all")]
     ClaimUnparsed {
         /// The claim.
-        claim: ObjectRef,
+        claim: ClaimRef,
         /// The value.
         text: String,
     },
     /// The claim has other addresses than the attachment asks for (NPWG §8).
-    #[error(
-        "IPAMClaim {claim}: the pod asks for {ip} too, and the claim has other addresses; remove ips"
-    )]
+    #[error("{claim}: the pod asks for {ip} too, and the claim has other addresses; remove ips")]
     ClaimDiffers {
         /// The claim.
-        claim: ObjectRef,
+        claim: ClaimRef,
         /// The address.
         ip: IpAddr,
     },
+    /// A Port is another pod's.
+    #[error(
+        "{claim} is that of {user}, which has not ended: delete that pod, or name another Port"
+    )]
+    PortInUse {
+        /// The Port.
+        claim: ClaimRef,
+        /// The pod, with its node.
+        user: String,
+    },
+    /// Whether the pod of a Port has ended is not known.
+    #[error(
+        "{claim} is that of {user}, and whether that has ended is not known: {why}; try again later"
+    )]
+    PortUserUnknown {
+        /// The Port.
+        claim: ClaimRef,
+        /// The pod, with its node.
+        user: String,
+        /// The API server's words, or those of the connection to it.
+        why: String,
+    },
+    /// A field of a Port is wrong.
+    #[error("{claim}: {why}")]
+    PortInvalid {
+        /// The Port.
+        claim: ClaimRef,
+        /// The fields, each with what to write instead.
+        why: String,
+    },
+    /// A Port has another MAC address than the attachment asks for.
+    #[error(
+        "{claim} has MAC address {found}, and the attachment asks for {asked} by {source_of}; remove one of them"
+    )]
+    PortMacDiffers {
+        /// The Port.
+        claim: ClaimRef,
+        /// Its MAC address.
+        found: MacAddr,
+        /// The other one.
+        asked: MacAddr,
+        /// The object that asks for that.
+        source_of: &'static str,
+    },
+    /// A Port, and no pod that could have it.
+    #[error(
+        "Port {port}: the request names no pod that could have it: give K8S_POD_NAMESPACE, K8S_POD_NAME and K8S_POD_UID in CNI_ARGS"
+    )]
+    PortWithoutPod {
+        /// The Port.
+        port: String,
+    },
+    /// A pod names a Port on a node without a cluster.
+    #[error(
+        "{claim}: the node has no cluster that keeps Ports; write macRequest and ipRequests instead"
+    )]
+    PortWithoutCluster {
+        /// The Port.
+        claim: ClaimRef,
+    },
     /// A claim is of a network whose addresses are the node's (NPWG §8).
     #[error(
-        "IPAMClaim {claim}: addresses of network {network} are those of the node and cannot move: \
+        "{claim}: addresses of network {network} are those of the node and cannot move: \
          remove the claim, or use a network without routing Node"
     )]
     ClaimOnNode {
         /// The claim.
-        claim: ObjectRef,
+        claim: ClaimRef,
         /// The network.
         network: String,
     },
@@ -178,14 +235,26 @@ pub enum AddressError {
 impl AddressError {
     /// [`Self::Reserved`] for this holder.
     pub fn reserved(network: &str, ip: IpAddr, holder: &Holder) -> Self {
-        let holder = match holder {
-            Holder::Pod(pod) => format!("pod {}/{} on node {}", pod.namespace, pod.name, pod.node),
-            Holder::Claim(claim) => format!("IPAMClaim {}/{}", claim.namespace, claim.name),
-        };
         Self::Reserved {
             network: network.to_owned(),
             ip,
-            holder,
+            holder: holder.to_string(),
+        }
+    }
+
+    /// [`Self::Reserved`] for another holder than the one that asks.
+    ///
+    /// That may be one of the same name, which was there before.
+    pub fn reserved_before(network: &str, ip: IpAddr, holder: &Holder, asks: &Holder) -> Self {
+        if holder.to_string() != asks.to_string() {
+            return Self::reserved(network, ip, holder);
+        }
+        Self::Reserved {
+            network: network.to_owned(),
+            ip,
+            holder: format!(
+                "an earlier {holder}, and is given back some minutes after the pods of that one have ended"
+            ),
         }
     }
 }

@@ -8,15 +8,13 @@ use std::time::Duration;
 
 use api::GATE;
 use api::{
-    API_VERSION, DEFAULT_NETWORK, IpBlock, Kind, Listed, PodNetwork, PodNetworkAttachment,
-    PodNetworkSpec,
+    DEFAULT_NETWORK, IpBlock, Kind, Listed, PodNetwork, PodNetworkAttachment, PodNetworkSpec,
 };
 use cluster::brief;
 use cluster::events::{EventWriter, Note, beginning};
 use election::Fence;
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
@@ -32,10 +30,14 @@ use super::metrics::Metrics;
 use super::plan::{ObjectStep, Plan, PodStep, Status, earlier};
 use super::setbacks::Setbacks;
 
+use self::notes::{in_use_note, split_note, waiting_note};
+
 mod addresses;
 mod check;
 mod excess;
+mod notes;
 mod parameters;
+mod ports;
 
 /// Field manager of the controller's writes.
 pub(super) const MANAGER: &str = "podnet-controller";
@@ -49,6 +51,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MESSAGE_MAX: usize = 6144;
 /// Pods that are written at the same time.
 const AT_ONCE: usize = 8;
+/// The most Ports that are released in one pass; each is read and written.
+const RELEASED_MAX: usize = 256;
 
 /// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,14 +149,20 @@ impl Executor {
         for (block, step) in &plan.blocks {
             done &= self.block(block, *step).await;
         }
+        let mut members = check::Members::default();
         for reservation in &plan.reservations {
-            done &= self.reservation(reservation).await;
+            done &= self.reservation(reservation, &mut members).await;
         }
         let (excess, asked) = self.excess(&plan.excess, view).await;
         done &= excess;
         done &= self.slices(&plan.slices).await;
+        let released = plan.ports.released.iter().take(RELEASED_MAX).cloned();
+        let released = stream::iter(released.collect::<Vec<_>>())
+            .map(|port| async move { self.release(&port).await })
+            .buffer_unordered(AT_ONCE);
+        done &= released.fold(true, async |all, done| all & done).await;
         // Last, because nothing waits for it.
-        self.parameters(&plan.vpcs, &plan.parameters).await;
+        self.parameters(plan).await;
         (done, asked)
     }
 
@@ -461,6 +471,9 @@ fn kind_label(resource: &ApiResource) -> &'static str {
         Kind::AttachmentParameters,
         Kind::Vpc,
     ];
+    if resource.kind == "Port" {
+        return "Port";
+    }
     let found = kinds
         .into_iter()
         .find(|kind| kind.as_str() == resource.kind);
@@ -542,57 +555,4 @@ fn condition(status: &str, reason: &str, message: &str, is_known: bool) -> Value
         condition["lastTransitionTime"] = Timestamp::now().to_string().into();
     }
     condition
-}
-
-fn reference(resource: &ApiResource, step: &ObjectStep) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(API_VERSION.to_owned()),
-        kind: Some(resource.kind.clone()),
-        namespace: step.namespace.clone(),
-        name: Some(step.name.clone()),
-        uid: Some(step.uid.clone()),
-        ..ObjectReference::default()
-    }
-}
-
-fn in_use_note(resource: &ApiResource, step: &ObjectStep, user: &str) -> Note {
-    Note {
-        about: reference(resource, step),
-        reason: "InUse",
-        action: "Delete",
-        is_warning: false,
-        varies: false,
-        text: format!("deleted as soon as nothing uses it: {user} does"),
-    }
-}
-
-fn split_note(resource: &ApiResource, step: &ObjectStep, why: &str) -> Note {
-    Note {
-        about: reference(resource, step),
-        reason: "Split",
-        action: "Connect",
-        is_warning: true,
-        // Pods come and go on other nodes, and it stays the same warning.
-        varies: true,
-        text: why.to_owned(),
-    }
-}
-
-/// As the scheduler tells of a pod that fits nowhere (KEP-POD-10).
-fn waiting_note(pod: &Pod, text: String) -> Note {
-    Note {
-        about: ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            namespace: pod.metadata.namespace.clone(),
-            name: pod.metadata.name.clone(),
-            uid: pod.metadata.uid.clone(),
-            ..ObjectReference::default()
-        },
-        reason: "FailedScheduling",
-        action: "Scheduling",
-        is_warning: true,
-        varies: false,
-        text,
-    }
 }

@@ -25,6 +25,7 @@ pub mod options;
 pub mod parameters;
 pub mod plan;
 mod policies;
+mod ports;
 pub mod reclaim;
 pub mod server;
 mod setbacks;

@@ -22,7 +22,7 @@ use super::gate::{self, ObjectState, States};
 use super::numbers::{self, Numbered};
 use super::parameters;
 use super::reclaim::{self, BlockStep, Orphans};
-use super::vpcs;
+use super::{ports, vpcs};
 
 /// The finalizer of networks and attachments in use (KEP-PN-U1).
 pub const FINALIZER: &str = "podnet.dev/in-use";
@@ -53,6 +53,8 @@ pub struct Plan {
     pub parameters: parameters::Steps,
     /// Steps about the status of VPCs.
     pub vpcs: Vec<ObjectStep>,
+    /// Ports.
+    pub ports: ports::Steps,
     /// Pods.
     pub pods: Vec<(Arc<Pod>, PodStep)>,
     /// Blocks of addresses.
@@ -69,9 +71,23 @@ pub struct Plan {
     pub ready: [usize; 2],
 }
 
-/// Step about a network, an attachment or parameters.
+/// Kinds of objects of which the controller writes only the status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatusOf {
+    /// `PodNetworkParameters`, or in a namespace `AttachmentParameters`.
+    #[default]
+    Parameters,
+    /// `Vpc`.
+    Vpc,
+    /// `Port`.
+    Port,
+}
+
+/// Step about a network, an attachment or another object with a status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectStep {
+    /// Its kind, where it is neither a network nor an attachment.
+    pub kind: StatusOf,
     /// Its namespace, if it has one.
     pub namespace: Option<String>,
     /// Its name.
@@ -140,6 +156,7 @@ pub fn plan(view: &View, choices: &Choices, orphans: &mut Orphans, now: Timestam
     let states = objects(view, &resolved, &usage, now, &mut plan);
     plan.parameters = parameters::steps(view, now);
     plan.vpcs = vpcs::steps(view, &resolved, now);
+    plan.ports = ports::steps(view, &resolved, now);
     for pod in view.pods.values() {
         if let Some(step) = pod_step(pod, view, &states) {
             plan.pods.push((Arc::clone(pod), step));

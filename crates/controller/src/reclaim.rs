@@ -1,4 +1,4 @@
-//! Reclaims addresses and slices of nodes, pods and claims that are gone.
+//! Reclaims addresses and slices of nodes, pods, claims and Ports that are gone.
 //!
 //! The objects are blocks and reservations of addresses, and slices of members of networks.
 //!
@@ -14,7 +14,7 @@ use api::{IpBlock, IpReservation, NODE_LABEL, label_value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use overview::usage::Usage;
-use overview::view::View;
+use overview::view::{View, addresses_of_port};
 
 /// Step about a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +88,18 @@ pub fn is_orphan(reservation: &IpReservation, view: &View, usage: &Usage) -> boo
             .pods
             .get(&(holder.namespace.clone(), holder.name.clone()));
         return pod.is_none_or(|pod| pod.uid() != holder.uid);
+    }
+    if let Some(holder) = &spec.port {
+        let key = (holder.namespace.clone(), holder.name.clone());
+        return match view.ports.get(&key) {
+            Some(port) if port.metadata.uid.as_ref() == Some(&holder.uid) => {
+                !keeps(&addresses_of_port(port), &spec.address)
+            }
+            // Pods that name it wait for the Port of now. Nodes tell of one that has an address of the one before.
+            Some(_) => true,
+            // A pod that names the Port may have the address still.
+            None => !usage.ports.contains(&key),
+        };
     }
     match (&spec.claim, &view.claims) {
         (Some(holder), Some(claims)) => {

@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use overview::view::View;
 
 use super::conditions::{self, Finding};
-use super::plan::{ObjectStep, Status, step_of};
+use super::plan::{ObjectStep, Status, StatusOf, step_of};
 
 /// Computes the steps that bring the status of all VPCs to its wanted state.
 pub(super) fn steps(view: &View, resolved: &Resolved, now: Timestamp) -> Vec<ObjectStep> {
@@ -32,6 +32,7 @@ pub(super) fn steps(view: &View, resolved: &Resolved, now: Timestamp) -> Vec<Obj
                 networks: Some(networks),
                 ..Status::default()
             }),
+            kind: StatusOf::Vpc,
             ..step
         })
     });

@@ -19,7 +19,7 @@ use crate::get::ask;
 use crate::kubectl::{Kubectl, Text};
 
 /// Objects of podnet and of the NPWG; a cluster need not have all of these kinds.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "podnetworks.podnet.dev",
     "podnetworkattachments.podnet.dev",
     "podnetworkparameters.podnet.dev",
@@ -27,6 +27,7 @@ const KINDS: [&str; 9] = [
     "podnetworkendpointslices.podnet.dev",
     "ipblocks.podnet.dev",
     "ipreservations.podnet.dev",
+    "ports.podnet.dev",
     "network-attachment-definitions.k8s.cni.cncf.io",
     "ipamclaims.k8s.cni.cncf.io",
 ];
@@ -39,8 +40,10 @@ const OWN: [&str; 5] = [
     "events",
 ];
 /// Annotations that say which networks a pod wants and has.
-const ANNOTATIONS: [&str; 6] = [
+const ANNOTATIONS: [&str; 8] = [
     "podnet.dev/networks",
+    "podnet.dev/vpc",
+    "podnet.dev/nics",
     "podnet.dev/networks-populated",
     "podnet.dev/network-status",
     "k8s.v1.cni.cncf.io/networks",

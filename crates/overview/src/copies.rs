@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::{
     AttachmentParameters, IpBlock, IpReservation, IpamClaim, NODE_DEFAULT_ANNOTATION,
     NODE_DEFAULT_MAX, NetworkAttachmentDefinition, PodNetwork, PodNetworkAttachment,
-    PodNetworkEndpointSlice, PodNetworkParameters, Vpc,
+    PodNetworkEndpointSlice, PodNetworkParameters, Port, Vpc,
 };
 use cluster::Work;
 use cluster::copied::{self, Copied, Copier, Guarded, Key, settled, trim, trim_all};
@@ -31,6 +31,7 @@ pub struct Copies {
     definitions: Guarded<NetworkAttachmentDefinition>,
     claims: Guarded<IpamClaim>,
     vpcs: Guarded<Vpc>,
+    ports: Guarded<Port>,
     blocks: Guarded<IpBlock>,
     reservations: Guarded<IpReservation>,
     slices: Copied<PartialObjectMeta<PodNetworkEndpointSlice>>,
@@ -53,6 +54,7 @@ impl Copies {
             claims: make.optional("ipamclaims"),
             // Not there in a cluster whose definitions are of before.
             vpcs: make.kept("vpcs"),
+            ports: make.kept("ports"),
             blocks: make.needed("ipblocks"),
             reservations: make.needed("ipreservations"),
             // Most of a slice are members, and nobody here reads them.
@@ -81,6 +83,7 @@ impl Copies {
             &self.definitions.kind,
             &self.claims.kind,
             &self.vpcs.kind,
+            &self.ports.kind,
             &self.blocks.kind,
             &self.reservations.kind,
             &self.slices.kind,
@@ -98,6 +101,7 @@ impl Copies {
             network_parameters: list(&self.network_parameters, &mut unreadable),
             attachment_parameters: list(&self.attachment_parameters, &mut unreadable),
             vpcs: list(&self.vpcs, &mut unreadable),
+            ports: by_key(&self.ports, &mut unreadable),
             blocks: list(&self.blocks, &mut unreadable),
             reservations: list(&self.reservations, &mut unreadable),
             slices: self.slices.store.state(),

@@ -52,6 +52,9 @@ fn add(view: &mut View, mut object: Value) {
         "PodNetworkParameters" => view.network_parameters.push(read(object)),
         "AttachmentParameters" => view.attachment_parameters.push(read(object)),
         "Vpc" => view.vpcs.push(read(object)),
+        "Port" => {
+            view.ports.insert(key, read(object));
+        }
         "NetworkAttachmentDefinition" => {
             let definition: Arc<NetworkAttachmentDefinition> = read(object);
             let parameters = view::parameters(&definition);

@@ -20,7 +20,7 @@ use super::view::{Key, View};
 /// The most nodes of a network that are named.
 const NODES_MAX: usize = 2;
 
-/// Networks, attachments and claims that one pod refers to.
+/// Networks, attachments, claims and Ports that one pod refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
     /// Networks, directly, by a definition, or attached to already.
@@ -29,6 +29,8 @@ pub struct References {
     pub attachments: BTreeSet<Key>,
     /// `IPAMClaim`s.
     pub claims: BTreeSet<Key>,
+    /// `Port`s.
+    pub ports: BTreeSet<Key>,
 }
 
 /// An example of who uses each object.
@@ -42,6 +44,8 @@ pub struct Usage {
     pub attachments: BTreeMap<Key, String>,
     /// `IPAMClaim`s that any pod names.
     pub claims: BTreeSet<Key>,
+    /// `Port`s that any pod names.
+    pub ports: BTreeSet<Key>,
     /// Nodes that pods of a network are bound to: two of them, where there are more.
     pub nodes: BTreeMap<String, BTreeSet<String>>,
 }
@@ -61,6 +65,7 @@ impl Usage {
             let references = references(pod, view);
             // The address of a claim is the pod's as long as anybody knows the pod.
             usage.claims.extend(references.claims);
+            usage.ports.extend(references.ports);
             if pod.has_ended() {
                 continue;
             }
@@ -114,6 +119,9 @@ pub fn references(pod: &Pod, view: &View) -> References {
         if let Some(claim) = target.options.ipam_claim_reference {
             let namespace = pod.namespace().to_owned();
             found.claims.insert((namespace, claim));
+        }
+        if let Some(port) = target.options.port {
+            found.ports.insert((pod.namespace().to_owned(), port));
         }
         match target.target {
             Target::PodNetwork(name) => {

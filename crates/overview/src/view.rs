@@ -11,7 +11,7 @@ use api::selection::SelectionRules;
 use api::{
     AttachmentParameters, IpBlock, IpReservation, IpamClaim, NODE_DEFAULT_ANNOTATION,
     NetworkAttachmentDefinition, Object, Origin, PodNetwork, PodNetworkAttachment,
-    PodNetworkEndpointSlice, PodNetworkParameters, Resolved, Resource, Routing, Vpc,
+    PodNetworkEndpointSlice, PodNetworkParameters, Port, Resolved, Resource, Routing, Vpc,
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
@@ -57,6 +57,8 @@ pub struct View {
     ///
     /// A claim without any has none yet, or some that cannot be read.
     pub claims: Option<BTreeMap<String, BTreeSet<IpAddr>>>,
+    /// `Port`s.
+    pub ports: BTreeMap<Key, Arc<Port>>,
     /// Objects of podnet that this version cannot read, as `PodNetwork blue: why`.
     ///
     /// They may refer to anything.
@@ -140,7 +142,18 @@ impl View {
 
 /// Reads the addresses of a claim; none when one of them cannot be read.
 pub fn addresses_of(claim: &IpamClaim) -> BTreeSet<IpAddr> {
-    let ips = claim.status.iter().flat_map(|status| &status.ips);
+    let status = claim.status.as_ref();
+    read_addresses(status.map_or(&[], |status| &status.ips))
+}
+
+/// Reads the addresses of a Port; none when one of them cannot be read.
+pub fn addresses_of_port(port: &Port) -> BTreeSet<IpAddr> {
+    let status = port.status.as_ref();
+    read_addresses(status.map_or(&[], |status| &status.ips))
+}
+
+fn read_addresses(texts: &[String]) -> BTreeSet<IpAddr> {
+    let ips = texts.iter();
     let ips = ips.map(|text| text.split('/').next().unwrap_or(text).parse());
     ips.collect::<Result<_, _>>().unwrap_or_default()
 }

@@ -5,8 +5,8 @@ use std::{fs, io};
 
 use api::CARRIED;
 use api::selection::{
-    DEFAULT_NETWORK_ANNOTATION, POD_NETWORKS_ANNOTATION, POPULATED_ANNOTATION, PodSelection,
-    populated_list,
+    DEFAULT_NETWORK_ANNOTATION, NICS_ANNOTATION, POD_NETWORKS_ANNOTATION, POPULATED_ANNOTATION,
+    PodSelection, VPC_ANNOTATION, populated_list,
 };
 use clap::ValueEnum;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -201,9 +201,14 @@ pub fn populated(request: &AdmissionRequest<Pod>, network: &str) -> Vec<Value> {
     let has = |key: &str| annotations.is_some_and(|all| all.contains_key(key));
     if !is_new
         || on_host
-        || [POD_NETWORKS_ANNOTATION, DEFAULT_NETWORK_ANNOTATION]
-            .into_iter()
-            .any(has)
+        || [
+            POD_NETWORKS_ANNOTATION,
+            VPC_ANNOTATION,
+            NICS_ANNOTATION,
+            DEFAULT_NETWORK_ANNOTATION,
+        ]
+        .into_iter()
+        .any(has)
     {
         return Vec::new();
     }

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use api::GATE;
 use api::nad::DefinitionProblem;
 use api::selection::{
-    DEFAULT_NETWORK_ANNOTATION, NETWORKS_ANNOTATION, POD_NETWORKS_ANNOTATION, PodAnnotations,
-    PodSelection, SelectedAttachment, SelectionErrors, SelectionRules, Target,
+    DEFAULT_NETWORK_ANNOTATION, NETWORKS_ANNOTATION, NICS_ANNOTATION, POD_NETWORKS_ANNOTATION,
+    PodAnnotations, PodSelection, SelectedAttachment, SelectionErrors, SelectionRules, Target,
+    VPC_ANNOTATION,
 };
 use api::{PROBLEM_BYTES, Shortened};
 use cluster::access::Used;
@@ -21,8 +22,10 @@ use serde_json::{Value, json};
 use super::facts::Facts;
 
 /// The annotations that say something about a pod's networks.
-pub const LISTS: [&str; 3] = [
+pub const LISTS: [&str; 5] = [
     POD_NETWORKS_ANNOTATION,
+    VPC_ANNOTATION,
+    NICS_ANNOTATION,
     NETWORKS_ANNOTATION,
     DEFAULT_NETWORK_ANNOTATION,
 ];

@@ -24,3 +24,29 @@ pub fn pools(network: &Network) -> Result<Vec<Pool>, IpamError> {
         })
         .collect()
 }
+
+/// Checks that a network can give these addresses, whoever has them now.
+///
+/// A length of a prefix is that of the subnet, or of the address alone.
+///
+/// # Errors
+/// The first address that it cannot give.
+pub fn check(
+    network: &Network,
+    ips: impl IntoIterator<Item = (IpAddr, Option<u8>)>,
+) -> Result<(), IpamError> {
+    let pools = pools(network)?;
+    for (ip, length) in ips {
+        let Some(pool) = pools.iter().find(|pool| pool.prefix().contains(&ip)) else {
+            let subnets = pools.iter().map(Pool::prefix).collect();
+            return Err(IpamError::OutOfSubnets { ip, subnets });
+        };
+        let subnet = pool.prefix();
+        let lengths = [subnet.prefix_len(), subnet.max_prefix_len()];
+        if let Some(asked) = length.filter(|length| !lengths.contains(length)) {
+            return Err(IpamError::PrefixLength { ip, asked, subnet });
+        }
+        pool.request(ip, &|_| false)?;
+    }
+    Ok(())
+}

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::commands::{SYSTEM, in_pod, kubectl};
 use super::corner::{NPWG_STATUS, status_of};
@@ -360,6 +360,52 @@ fn vpcs_pods_of_two_nodes_reach_the_other_network_of_their_vpc_and_of_no_other()
             }
         }
     }
+}
+
+/// A Port goes with its MAC address and its addresses to the other node.
+#[test]
+fn ports_the_pod_that_comes_after_has_the_mac_and_the_addresses_on_the_other_node() {
+    let mut example = Example::apply("ports.yaml", "ports", 3);
+    let mut had = None;
+    for _ in 0..2 {
+        let db = example.pods_of("db-")[0].to_owned();
+        let object = example.objects.get(POD, ("ports", &db)).expect("the pod");
+        let status = status_of(&object).into_iter();
+        let mut status = status.filter(|one| one.name == "net1");
+        let status = status.next().expect("an attachment");
+        assert_eq!(status.mac, "02:00:00:00:0d:0b");
+        assert!(
+            status.ips.contains(&"10.131.0.77".to_owned()),
+            "{:?}",
+            status.ips
+        );
+        assert_eq!(status.ips.len(), 2);
+        for client in example.pods_of("client-") {
+            for ip in &status.ips {
+                example.assert_answers(client, ip, "net1");
+            }
+        }
+        let node = example.pods[&db].clone();
+        assert_eq!(had.get_or_insert(status.ips.clone()), &status.ips);
+        let clients = example.pods_of("client-").into_iter();
+        let mut others = clients
+            .map(|it| &example.pods[it])
+            .filter(|it| **it != node);
+        let other = others.next().expect("a client on the other node").clone();
+        let template = json!({"spec": {"nodeSelector": {"kubernetes.io/hostname": other}}});
+        let patch = json!({"spec": {"template": template}}).to_string();
+        kubectl(&["patch", "deployment", "-n", "ports", "db", "-p", &patch]).expect("a patch");
+        example.pods = until("the next pod to be ready on the other node", || {
+            let ready = example.ready();
+            let mut dbs = ready.iter().filter(|(name, _)| name.starts_with("db-"));
+            let (_, at) = dbs.next()?;
+            (*at == other && dbs.next().is_none() && ready.len() == 3).then_some(ready)
+        });
+    }
+    let port = kubectl(&["get", "pnport", "-n", "ports", "db", "-o", "json"]).expect("the Port");
+    let port: Value = serde_json::from_str(&port).expect("JSON");
+    assert_eq!(port["status"]["epoch"], 3, "{port}");
+    assert_eq!(condition(&port, "Ready"), Some("True"));
 }
 
 /// KEP-P2-2

@@ -15,6 +15,7 @@ mod numbers;
 mod objects;
 mod parameters;
 mod policy;
+mod ports;
 mod ready;
 mod references;
 mod services;

@@ -13,7 +13,11 @@ use serde_json::{Value, json};
 use super::agent_scene::{AgentScene, object};
 
 /// That it was done, or was refused by the policy for a reason with these words.
-fn check<T: std::fmt::Debug>(what: &str, done: Result<T, kube::Error>, refused: Option<&str>) {
+pub(crate) fn check<T: std::fmt::Debug>(
+    what: &str,
+    done: Result<T, kube::Error>,
+    refused: Option<&str>,
+) {
     let answer = match done {
         Ok(_) => None,
         Err(kube::Error::Api(status)) if status.code == 403 => Some(status.message),
@@ -50,7 +54,7 @@ where
 }
 
 /// The same of a policy about changes, by one that is tried and not made.
-async fn until_refused<T>(probe: impl AsyncFn() -> Result<T, kube::Error>) {
+pub(crate) async fn until_refused<T>(probe: impl AsyncFn() -> Result<T, kube::Error>) {
     let refused = async {
         while probe().await.is_ok() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;

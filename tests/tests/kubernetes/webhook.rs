@@ -85,6 +85,17 @@ fn a_pod_with_a_wrong_list_is_refused_and_the_place_is_named() {
             "podnet.dev/networks: a pod with hostNetwork: true has the node's network",
         ),
         (
+            pod(
+                "nics",
+                &json!({ "podnet.dev/nics": r#"[{"subnetName": "a"}]"# }),
+            ),
+            "podnet.dev/nics: the NICs of a pod are in one VPC",
+        ),
+        (
+            pod("vpc", &json!({ "podnet.dev/vpc": "demo" })),
+            "podnet.dev/nics: a pod in a VPC has at least one NIC",
+        ),
+        (
             npwg("comma", "a,,b"),
             "k8s.v1.cni.cncf.io/networks, item 2 at character 3: a name is missing here",
         ),

@@ -230,6 +230,19 @@ fn the_list_of_a_pod_cannot_change() {
             message.contains("networks-populated cannot change"),
             "{message}"
         );
+        for key in ["podnet.dev/vpc", "podnet.dev/nics"] {
+            let nics = Patch::Merge(json!({ "metadata": { "annotations": { key: "a" } } }));
+            for refused in [
+                pods.patch("without", &params, &nics).await,
+                pods.patch_status("without", &params, &nics).await,
+            ] {
+                let message = words(refused.expect_err("it has no NICs"));
+                assert!(
+                    message.contains("podnet.dev/nics cannot change after the pod is made"),
+                    "{message}"
+                );
+            }
+        }
         let same = list(json!(r#"[{"name": "a"}]"#));
         pods.patch("with", &params, &same)
             .await
@@ -283,6 +296,8 @@ fn a_binding_brings_no_list() {
         };
         for key in [
             "podnet.dev/networks",
+            "podnet.dev/vpc",
+            "podnet.dev/nics",
             "k8s.v1.cni.cncf.io/networks",
             "v1.multus-cni.io/default-network",
         ] {

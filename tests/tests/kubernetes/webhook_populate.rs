@@ -80,6 +80,13 @@ fn a_pod_that_lists_nothing_shows_the_default_network_and_does_not_wait() {
             shown(&made),
             [json!(r#"[{"name": "blue"}]"#), Value::Null, gates]
         );
+        let nics = r#"[{"subnetName": "blue"}]"#;
+        let nics = pod(
+            "nics",
+            &json!({"podnet.dev/vpc": "demo", "podnet.dev/nics": nics}),
+        );
+        let made = webhook.create(&client, &nics, false).await.expect("taken");
+        assert_eq!(shown(&made)[0], Value::Null, "its NICs are all that it has");
         let mut on_host = bare("on-host");
         on_host["spec"]["hostNetwork"] = true.into();
         let made = webhook.create(&client, &on_host, false).await;

@@ -206,7 +206,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "addresses",
-        &["api", "book", "cni-spec", "ipam", "telemetry", "world"],
+        &[
+            "agent-common",
+            "api",
+            "book",
+            "cni-spec",
+            "ipam",
+            "telemetry",
+            "world",
+        ],
     ),
     // Policy.
     (

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use ::addresses::{Answer, BY, Command, Object};
-use api::{GRANTED, IpBlock, IpReservation, IpamClaim};
-use book::record::ObjectRef;
+use api::{GRANTED, IpBlock, IpReservation};
 use cluster::brief;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -13,10 +12,11 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::claims::Claims;
 use crate::kube::home::MANAGER;
 
 /// How long the API server may take for one answer.
-const ANSWER: Duration = Duration::from_secs(3);
+pub(super) const ANSWER: Duration = Duration::from_secs(3);
 
 /// The API server, as node `node` asks it.
 pub(super) struct Server {
@@ -79,20 +79,10 @@ impl Server {
                 self.write_answer(&object, version.as_deref(), &condition)
                     .await
             }
-            Command::GetClaim(claim) => {
-                Answer::Claim(answer(self.claims(&claim).get_opt(&claim.name)).await)
-            }
-            Command::WriteClaim {
-                claim,
-                uid,
-                version,
-                ips,
-            } => {
-                let body = json!({
-                    "metadata": {"uid": uid, "resourceVersion": version},
-                    "status": {"ips": ips},
-                });
-                Answer::ClaimWritten(self.write_claim(&claim, &ips, body).await)
+            Command::GetClaim(claim) => Answer::Claim(self.claims().read(&claim).await),
+            Command::WriteClaim(write) => Answer::ClaimWritten(self.claims().write(&write).await),
+            Command::Runs { namespace, user } => {
+                Answer::Runs(self.claims().runs(&namespace, &user).await)
             }
             Command::Publish(_)
             | Command::Survey
@@ -102,8 +92,8 @@ impl Server {
         }
     }
 
-    fn claims(&self, claim: &ObjectRef) -> Api<IpamClaim> {
-        Api::namespaced(self.client.clone(), &claim.namespace)
+    fn claims(&self) -> Claims<'_> {
+        Claims(&self.client)
     }
 
     async fn delete_block(&self, object: &Object) -> Answer {
@@ -196,27 +186,6 @@ impl Server {
         }
         Answer::Done
     }
-
-    /// Writes `status.ips`; false when the claim is not as it was read.
-    async fn write_claim(
-        &self,
-        claim: &ObjectRef,
-        ips: &[String],
-        body: Value,
-    ) -> Result<bool, String> {
-        let (api, patch) = (self.claims(claim), Patch::Merge(body));
-        let params = patched();
-        let request = api.patch_status(&claim.name, &params, &patch);
-        match timeout(ANSWER, request).await {
-            Ok(Ok(_)) => {
-                tracing::info!(%claim, ?ips, "the IPAMClaim has its addresses");
-                Ok(true)
-            }
-            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(false),
-            Ok(Err(error)) => Err(brief(&error)),
-            Err(_) => Err(no_answer()),
-        }
-    }
 }
 
 /// Creates an object; none when one of its name is there.
@@ -244,7 +213,7 @@ fn only(object: &Object) -> DeleteParams {
     })
 }
 
-fn patched() -> PatchParams {
+pub(super) fn patched() -> PatchParams {
     PatchParams {
         field_manager: Some(MANAGER.to_owned()),
         ..PatchParams::default()
@@ -258,7 +227,7 @@ fn of_network(network: &str) -> ListParams {
     ListParams::default().fields(&format!("spec.network={network}"))
 }
 
-fn no_answer() -> String {
+pub(super) fn no_answer() -> String {
     format!("no answer from the API server in {} s", ANSWER.as_secs())
 }
 

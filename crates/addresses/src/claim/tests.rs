@@ -1,25 +1,29 @@
 use api::Mode;
+use book::record::ObjectRef;
 use book::samples::{network, wanted};
 use serde_json::{Value, json};
 
 use super::*;
 
-fn claim(network: &str, interface: &str, ips: &Value) -> IpamClaim {
-    serde_json::from_value(json!({
+fn claim(network: &str, interface: &str, ips: &Value) -> FoundClaim {
+    let object: api::IpamClaim = serde_json::from_value(json!({
         "apiVersion": "k8s.cni.cncf.io/v1alpha1",
         "kind": "IPAMClaim",
         "metadata": {"name": "vm-a", "namespace": "vms"},
         "spec": {"network": network, "interface": interface},
         "status": {"ips": ips},
     }))
-    .unwrap()
+    .unwrap();
+    object.into()
 }
 
-fn name() -> ObjectRef {
-    ObjectRef {
+fn name() -> ClaimRef {
+    let object = ObjectRef {
         namespace: "vms".to_owned(),
         name: "vm-a".to_owned(),
-    }
+    };
+    let kind = ClaimKind::IpamClaim;
+    ClaimRef { kind, object }
 }
 
 /// NPWG-8-T3
@@ -75,7 +79,7 @@ fn addresses_beside_a_claim_are_among_its_own() {
     let asking = |ips: &[&str]| {
         let ips = ips
             .iter()
-            .map(|ip| IpRequest::from(ip.parse::<IpAddr>().unwrap()));
+            .map(|ip| AddressRequest::from(ip.parse::<IpAddr>().unwrap()));
         let wanted = Wanted {
             ips: (ips.collect(), "the test"),
             ..wanted("c1")

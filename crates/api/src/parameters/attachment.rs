@@ -9,6 +9,7 @@ use super::ParametersStatus;
 use crate::interface::InterfaceSpec;
 use crate::meta::null_as_default;
 use crate::outside::{ROUTES_MAX, RouteSpec};
+use crate::requests;
 use crate::validate::RATE_MAX;
 
 /// `spec` of `AttachmentParameters`.
@@ -91,28 +92,11 @@ pub struct AttachmentParametersSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<InterfaceSpec>,
     /// The MAC address the interface must have.
-    #[schemars(
-        length(max = 17),
-        regex(
-            pattern = "^([0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}|[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){5})$"
-        )
-    )]
-    #[schemars(extend("x-kubernetes-validations" = [
-        Rule::new("self.matches('^.[02468aceACE]') && !self.matches('^[0:-]*$')")
-            .message("must be the address of one interface: the second digit even, and not all zero"),
-    ]))]
+    #[schemars(schema_with = "requests::mac")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_request: Option<String>,
     /// Addresses the interface must have, with or without a prefix length.
-    #[schemars(length(max = 16), inner(length(max = 43)))]
-    #[schemars(extend("x-kubernetes-validations" = [
-        Rule::new("self.all(a, isIP(a) || isCIDR(a))")
-            .message("must be addresses, with or without a prefix length, as 10.10.0.7 or fd10:10::7/64"),
-        Rule::new("self.all(a, !isIP(a) && !isCIDR(a) || !['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '255.255.255.255/32', '::/8', 'fe80::/10', 'ff00::/8'].exists(p, cidr(p).containsIP(isIP(a) ? ip(a) : cidr(a).ip())))")
-            .message("must be addresses that a pod can have, not of 0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255, ::/8, fe80::/10 or ff00::/8"),
-        Rule::new("!self.all(a, isIP(a) || isCIDR(a)) || self.all(a, self.exists_one(b, (isIP(a) ? ip(a) : cidr(a).ip()) == (isIP(b) ? ip(b) : cidr(b).ip())))")
-            .message("has the same address twice; remove one"),
-    ]))]
+    #[schemars(schema_with = "requests::ips")]
     #[serde(
         default,
         deserialize_with = "null_as_default",

@@ -4,12 +4,14 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use super::{
     AttachmentOptions, DEFAULT_NETWORK_ANNOTATION, InterfaceName, NETWORKS_ANNOTATION,
-    NetworkSelection, POD_NETWORKS_ANNOTATION, POPULATED_ANNOTATION, Place, PodAnnotations,
-    PodNetworkRef, PodNetworkSelection, PodSelection, SelectedAttachment, SelectionErrors,
-    SelectionNote, SelectionProblem, SelectionRules, Source, Target, kep,
+    NICS_ANNOTATION, NetworkSelection, POD_NETWORKS_ANNOTATION, POPULATED_ANNOTATION, Place,
+    PodAnnotations, PodNetworkRef, PodNetworkSelection, PodSelection, SelectedAttachment,
+    SelectionErrors, SelectionNote, SelectionProblem, SelectionRules, Source, Target,
+    VPC_ANNOTATION, kep,
     limits::{Notes, Room, TEXT_MAX},
     naming::{Claims, name_all, problem_key},
-    npwg,
+    nics, npwg,
+    options::PORT_KEY,
     problem::Findings,
 };
 use crate::mac::MacAddr;
@@ -26,6 +28,9 @@ struct Draft {
     is_default_gateway: bool,
     options: AttachmentOptions,
 }
+
+/// Elements of a complete list with their places in the text.
+type Listed = nics::Placed;
 
 /// The drafts, and what is wrong with each annotation.
 struct Combination {
@@ -49,13 +54,19 @@ pub(super) fn read(
     };
     let limit = rules.max_attachments;
     let room = Room { before: 0, limit };
-    let mut listed = kep::read(text(pod, &mut all.kep), room, &mut all.kep);
+    let has_nics = nics::are_there(pod);
+    let has_networks = pod.annotations.contains_key(POD_NETWORKS_ANNOTATION);
+    let mut listed = all.listed(pod, has_nics, room);
     // It tells readers what the pod has, and is taken as if it were not there. A mark of another network would
     // let a pod say that it is on that one.
     let populated = pod.annotations.get(POPULATED_ANNOTATION);
     let populated = populated.filter(|network| **network == rules.default_network);
-    if populated.is_some_and(|network| kep::is_populated(&listed, network)) {
+    if !has_nics && populated.is_some_and(|network| kep::is_populated(&listed, network)) {
         listed.clear();
+    }
+    if has_nics && has_networks {
+        all.kep
+            .push(Place::Whole, SelectionProblem::NicsAndNetworks);
     }
     let has_list = !listed.is_empty() || all.kep.count() > 0;
     if pod.host_network {
@@ -100,6 +111,26 @@ fn text<'a>(pod: &PodAnnotations<'a>, findings: &mut Findings) -> &'a str {
 }
 
 impl Combination {
+    /// The complete list of the pod: as KEP-3698 has it, or NICs.
+    fn listed(&mut self, pod: &PodAnnotations<'_>, has_nics: bool, room: Room) -> Listed {
+        if !has_nics {
+            let listed = kep::read(text(pod, &mut self.kep), room, &mut self.kep);
+            let plain = |(place, selection)| (place, selection, AttachmentOptions::default());
+            return listed.into_iter().map(plain).collect();
+        }
+        self.kep = Findings::new(NICS_ANNOTATION);
+        let vpc = pod.annotations.get(VPC_ANNOTATION);
+        let vpc = vpc.map_or("", String::as_str);
+        let mut ignored = Vec::new();
+        let text = text(pod, &mut self.kep);
+        let listed = nics::read(vpc, text, room, &mut self.kep, &mut ignored);
+        for place in ignored {
+            let path = format!("{NICS_ANNOTATION}{place}");
+            self.notes.push(SelectionNote::IgnoredKey { path });
+        }
+        listed
+    }
+
     fn finish(self, attachments: Vec<SelectedAttachment>) -> Result<PodSelection, SelectionErrors> {
         Findings::verdict([self.kep, self.default, self.npwg])?;
         Ok(PodSelection {
@@ -116,12 +147,13 @@ impl Combination {
         }
     }
 
-    fn add_kep(&mut self, pod: &PodAnnotations<'_>, listed: kep::Placed) {
-        for (place, selection) in listed {
+    fn add_kep(&mut self, pod: &PodAnnotations<'_>, listed: Listed) {
+        for (place, selection, options) in listed {
             let PodNetworkSelection {
                 target,
                 interface_name,
                 is_default_gateway,
+                port,
             } = selection;
             let target = match target {
                 PodNetworkRef::PodNetwork(name) => Target::PodNetwork(name),
@@ -136,7 +168,7 @@ impl Combination {
                 target,
                 wanted: interface_name,
                 is_default_gateway,
-                options: AttachmentOptions::default(),
+                options: AttachmentOptions { port, ..options },
             });
         }
     }
@@ -247,16 +279,20 @@ impl Combination {
     /// Notes conflicts between two attachments, and options that exclude each other.
     fn check_wishes(&mut self, rules: &SelectionRules) {
         let mut wishes = Wishes::default();
+        let complete = self.kep.annotation;
         let mut found = Vec::new();
         for draft in &self.drafts {
             let mut note = |key: &str, problem| {
                 found.push((draft.source, draft.place.below(key), problem));
             };
-            wishes.check(draft, &mut note);
+            wishes.check(draft, complete, &mut note);
             let both =
                 !draft.options.ips.is_empty() && draft.options.ipam_claim_reference.is_some();
             if rules.claim_excludes_ips && both {
                 note("ipam-claim-reference", SelectionProblem::ClaimWithIps);
+            }
+            if let (Some(_), Some(key)) = (&draft.options.port, draft.options.said_by_port()) {
+                note(key, SelectionProblem::SaidByPort { key });
             }
         }
         for (source, place, problem) in found {
@@ -367,14 +403,21 @@ fn is_default(target: &Target, rules: &SelectionRules) -> bool {
 struct Wishes<'a> {
     addresses: BTreeMap<(&'a Target, IpAddr), String>,
     macs: BTreeMap<(&'a Target, MacAddr), String>,
-    ports: BTreeMap<(u16, &'static str), Vec<(&'a super::PortMapping, String)>>,
+    host_ports: BTreeMap<(u16, &'static str), Vec<(&'a super::PortMapping, String)>>,
+    ports: BTreeMap<&'a str, String>,
 }
 
 impl<'a> Wishes<'a> {
-    fn check(&mut self, draft: &'a Draft, note: &mut impl FnMut(&str, SelectionProblem)) {
+    /// `complete`: the annotation of the complete list.
+    fn check(
+        &mut self,
+        draft: &'a Draft,
+        complete: &'static str,
+        note: &mut impl FnMut(&str, SelectionProblem),
+    ) {
         let holder = || match draft.source {
             Source::Default => DEFAULT_HOLDER.to_owned(),
-            Source::Kep => format!("{POD_NETWORKS_ANNOTATION}{}", draft.place),
+            Source::Kep => format!("{complete}{}", draft.place),
             Source::Npwg => format!("{NETWORKS_ANNOTATION}{}", draft.place),
         };
         let twice = |found: String, holder: &String| SelectionProblem::RequestedTwice {
@@ -400,9 +443,21 @@ impl<'a> Wishes<'a> {
                 self.macs.insert(key, holder());
             }
         }
+        if let Some(port) = &draft.options.port {
+            if let Some(other) = self.ports.get(port.as_str()) {
+                let (port, holder) = (port.clone(), other.clone());
+                let key = match draft.source {
+                    Source::Kep => "port",
+                    Source::Default | Source::Npwg => PORT_KEY,
+                };
+                note(key, SelectionProblem::PortTwice { port, holder });
+            } else {
+                self.ports.insert(port, holder());
+            }
+        }
         for (index, mapping) in draft.options.port_mappings.iter().enumerate() {
             let key = (mapping.host_port, mapping.protocol.as_str());
-            let others = self.ports.entry(key).or_default();
+            let others = self.host_ports.entry(key).or_default();
             if let Some((_, other)) = others.iter().find(|(other, _)| other.collides(mapping)) {
                 let problem = SelectionProblem::HostPortTwice {
                     port: mapping.host_port,

@@ -20,7 +20,7 @@ use crate::{
 /// The annotation with all networks of a pod (KEP-3698 `networks`).
 pub const POD_NETWORKS_ANNOTATION: &str = "podnet.dev/networks";
 
-const KEYS: &str = "name, attachmentName, interfaceName, isDefaultGW";
+const KEYS: &str = "name, attachmentName, interfaceName, isDefaultGW, port";
 
 /// One element of the list (KEP-3698 `Network`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -35,6 +35,9 @@ pub struct PodNetworkSelection {
     /// The pod's default route goes through this network.
     #[serde(rename = "isDefaultGW", skip_serializing_if = "std::ops::Not::not")]
     pub is_default_gateway: bool,
+    /// A `Port` in the pod's namespace, which says the MAC address and the addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
 }
 
 /// Name in an element: of a `PodNetwork`, or of a `PodNetworkAttachment`.
@@ -59,13 +62,14 @@ pub fn populated_list(network: &str) -> String {
 }
 
 /// Reports whether a list is what [`populated_list`] makes.
-pub(super) fn is_populated(listed: &[(Place, PodNetworkSelection)], network: &str) -> bool {
+pub(super) fn is_populated<O>(listed: &[(Place, PodNetworkSelection, O)], network: &str) -> bool {
     let plain = PodNetworkSelection {
         target: PodNetworkRef::PodNetwork(network.to_owned()),
         interface_name: None,
         is_default_gateway: false,
+        port: None,
     };
-    matches!(listed, [(_, only)] if *only == plain)
+    matches!(listed, [(_, only, _)] if *only == plain)
 }
 
 /// Elements with their places in the text.
@@ -102,7 +106,7 @@ pub(super) fn read(text: &str, room: Room, findings: &mut Findings) -> Placed {
     let mut placed = Vec::new();
     for (index, element) in json_list(text, room, findings).iter().flatten().enumerate() {
         if let Some(selection) = read_element(findings, index, element) {
-            seen.check(findings, index, &selection);
+            seen.check(findings, index, ("name", &selection));
             let path = String::new();
             placed.push((Place::Element { index, path }, selection));
         }
@@ -131,16 +135,18 @@ fn read_element(
         text => InterfaceName::new(text).map(Some),
     });
     let is_default_gateway = reader.value("isDefaultGW", "true or false");
+    let port = object_name(&mut reader, "port");
     reader.refuse_rest(KEYS);
     Some(PodNetworkSelection {
         target: target?,
         interface_name: interface_name.flatten(),
         is_default_gateway: is_default_gateway.unwrap_or(false),
+        port,
     })
 }
 
 /// An empty name is an absent one, as in every Kubernetes object.
-fn object_name(reader: &mut Reader<'_>, key: &str) -> Option<String> {
+pub(super) fn object_name(reader: &mut Reader<'_>, key: &str) -> Option<String> {
     reader
         .parsed(key, |name| match name {
             "" => Ok(None),
@@ -174,13 +180,19 @@ fn target(
 ///
 /// Names of interfaces are checked with those of the other list.
 #[derive(Default)]
-struct Seen {
+pub(super) struct Seen {
     networks: BTreeMap<String, usize>,
     default_gateway: Option<usize>,
 }
 
 impl Seen {
-    fn check(&mut self, findings: &mut Findings, index: usize, selection: &PodNetworkSelection) {
+    /// Notes what another element has already; `key` names the network in this list.
+    pub(super) fn check(
+        &mut self,
+        findings: &mut Findings,
+        index: usize,
+        (key, selection): (&str, &PodNetworkSelection),
+    ) {
         let place = |path: &str| Place::Element {
             index,
             path: path.to_owned(),
@@ -191,7 +203,7 @@ impl Seen {
                     name: name.clone(),
                     first: *first,
                 };
-                findings.push(place("name"), problem);
+                findings.push(place(key), problem);
             }
             self.networks.entry(name.clone()).or_insert(index);
         }

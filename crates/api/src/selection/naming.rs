@@ -45,10 +45,10 @@ impl Claims {
 
 /// The key of an interface's name in the list of this annotation.
 pub(super) fn problem_key(annotation: &str) -> &'static str {
-    if annotation == super::POD_NETWORKS_ANNOTATION {
-        "interfaceName"
-    } else {
-        "interface"
+    match annotation {
+        super::POD_NETWORKS_ANNOTATION => "interfaceName",
+        super::NICS_ANNOTATION => "name",
+        _ => "interface",
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod element;
 
+pub(super) use element::ip as address;
+
 use serde::Serialize;
 
 use super::{

@@ -11,6 +11,11 @@ use crate::{
     validate::{Bandwidth, IpRequest},
 };
 
+/// Key of an element of the NPWG's list that names a `Port`.
+///
+/// Keys with a period are for extensions (NPWG §4.1.2.1).
+pub(super) const PORT_KEY: &str = "podnet.dev/port";
+
 /// Options of one attachment, checked; the default is no wish.
 ///
 /// Written, it has the keys of NPWG §4.1.2.1.
@@ -43,12 +48,34 @@ pub struct AttachmentOptions {
     /// With `ips`, the claim must hold those addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipam_claim_reference: Option<String>,
+    /// `podnet.dev/port`: a `Port` in the pod's namespace.
+    ///
+    /// It says the MAC address and the addresses.
+    #[serde(rename = "podnet.dev/port", skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// The `Vpc` that the network has to be of.
+    #[serde(rename = "podnet.dev/vpc", skip_serializing_if = "Option::is_none")]
+    pub vpc: Option<String>,
     /// `cni-args`, as written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cni_args: Option<RawObject>,
     /// Keys with a period: extensions of somebody, as written.
     #[serde(flatten)]
     pub extensions: BTreeMap<String, RawJson>,
+}
+
+impl AttachmentOptions {
+    /// Returns a key of what a `Port` says, if there is one.
+    pub(super) fn said_by_port(&self) -> Option<&'static str> {
+        let claim = self.ipam_claim_reference.is_some();
+        [
+            (!self.ips.is_empty(), "ips"),
+            (self.mac.is_some(), "mac"),
+            (claim, "ipam-claim-reference"),
+        ]
+        .into_iter()
+        .find_map(|(is_there, key)| is_there.then_some(key))
+    }
 }
 
 /// A port of the node that leads to a port of the pod (NPWG §4.1.2.1.7).

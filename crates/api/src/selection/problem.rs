@@ -230,6 +230,41 @@ pub enum SelectionProblem {
     /// `ips` and `ipam-claim-reference` together, where that is not wanted.
     #[error("ips and ipam-claim-reference exclude each other; the claim says the addresses")]
     ClaimWithIps,
+    /// A `Port` and a wish that it says already.
+    #[error("the Port says what {key} says; remove {key}, or the Port")]
+    SaidByPort {
+        /// The key.
+        key: &'static str,
+    },
+    /// No VPC, or not the name of one.
+    #[error(
+        "the NICs of a pod are in one VPC: write its name into annotation podnet.dev/vpc: {error}"
+    )]
+    BadVpc {
+        /// The fault of the name.
+        error: NameError,
+    },
+    /// A VPC without NICs.
+    #[error(
+        "a pod in a VPC has at least one NIC: write [{{\"subnetName\": \"web\"}}] into annotation podnet.dev/nics"
+    )]
+    NoNics,
+    /// NICs and networks.
+    #[error(
+        "the pod has annotation podnet.dev/networks too, which names all its networks; remove one of them"
+    )]
+    NicsAndNetworks,
+    /// A NIC without a network.
+    #[error("subnetName is required: the name of a PodNetwork of the VPC")]
+    SubnetRequired,
+    /// Two spellings of one key.
+    #[error("{key} says the same; remove {short}")]
+    SpelledTwice {
+        /// The one spelling.
+        key: &'static str,
+        /// The other one.
+        short: &'static str,
+    },
     /// The same network twice.
     #[error("network \"{name}\" is there already, as [{first}]; a pod attaches to it once")]
     PodNetworkTwice {
@@ -262,6 +297,14 @@ pub enum SelectionProblem {
     RequestedTwice {
         /// The address or the MAC address.
         found: String,
+        /// The attachment that has it.
+        holder: String,
+    },
+    /// One `Port` for two attachments.
+    #[error("Port {port} is that of {holder} too; name another Port")]
+    PortTwice {
+        /// The Port.
+        port: String,
         /// The attachment that has it.
         holder: String,
     },

@@ -23,7 +23,7 @@ fn error(text: &str) -> String {
     only(&parse_networks(text).expect_err(text))
 }
 
-fn only(errors: &SelectionErrors) -> String {
+pub(super) fn only(errors: &SelectionErrors) -> String {
     assert_eq!(errors.first.len(), 1, "{errors}");
     errors.to_string()
 }

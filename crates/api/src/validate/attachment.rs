@@ -94,10 +94,27 @@ pub fn attachment_request(
         egress: limit(&mut faults, EGRESS, spec.egress_rate, spec.egress_burst),
     };
     let interface = interface(&mut faults, spec.interface.as_ref());
-    let mac = spec.mac_request.as_deref();
-    let mac = mac.and_then(|text| faults.take("spec.macRequest", unicast_mac(text)));
+    let mac = mac_request(&mut faults, spec.mac_request.as_deref());
+    let ips = ip_requests(&mut faults, &spec.ip_requests);
+    let routes = routes::written(&mut faults, &spec.routes);
+    faults.finish(AttachmentRequest {
+        bandwidth,
+        interface,
+        mac,
+        ips,
+        routes: routes.into_iter().map(|(_, route)| route).collect(),
+    })
+}
+
+/// Reads `spec.macRequest`.
+pub(super) fn mac_request(faults: &mut Faults, text: Option<&str>) -> Option<MacAddr> {
+    text.and_then(|text| faults.take("spec.macRequest", unicast_mac(text)))
+}
+
+/// Reads `spec.ipRequests`, each address once.
+pub(super) fn ip_requests(faults: &mut Faults, texts: &[String]) -> Vec<IpRequest> {
     let mut ips: Vec<IpRequest> = Vec::new();
-    for (index, text) in spec.ip_requests.iter().enumerate() {
+    for (index, text) in texts.iter().enumerate() {
         let path = format!("spec.ipRequests[{index}]");
         let Some(ip) = faults.take(path.as_str(), text.parse::<IpRequest>()) else {
             continue;
@@ -108,14 +125,7 @@ pub fn attachment_request(
             ips.push(ip);
         }
     }
-    let routes = routes::written(&mut faults, &spec.routes);
-    faults.finish(AttachmentRequest {
-        bandwidth,
-        interface,
-        mac,
-        ips,
-        routes: routes.into_iter().map(|(_, route)| route).collect(),
-    })
+    ips
 }
 
 fn unicast_mac(text: &str) -> Result<MacAddr, FieldProblem> {

@@ -45,19 +45,10 @@ pub struct Share {
 /// A reserved address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reserved {
-    /// Holder of the address: a pod or an IPAMClaim.
+    /// Holder of the address.
     pub holder: Holder,
     /// True when the holder of the block has agreed.
     pub granted: bool,
-}
-
-/// True when both are the same pod or claim, and not just of the same name.
-pub(super) fn is_same(one: &Holder, other: &Holder) -> bool {
-    match (one, other) {
-        (Holder::Pod(one), Holder::Pod(other)) => one.uid == other.uid,
-        (Holder::Claim(one), Holder::Claim(other)) => one.uid == other.uid,
-        (Holder::Pod(_), Holder::Claim(_)) | (Holder::Claim(_), Holder::Pod(_)) => false,
-    }
 }
 
 /// From what an attachment to a network may get its addresses.
@@ -114,7 +105,7 @@ impl<'a> Scope<'a> {
             let reserved = share.reserved.get(&ip);
             let picked = self.picked.get(&(self.network.to_owned(), ip));
             let owner = reserved.map(|reserved| &reserved.holder).or(picked);
-            let is_theirs = owner.zip(holder).is_some_and(|(a, b)| is_same(a, b));
+            let is_theirs = owner.zip(holder).is_some_and(|(a, b)| a.is_same(b));
             if let Some(owner) = owner.filter(|_| !is_theirs) {
                 return Err(AddressError::reserved(self.network, ip, owner).into());
             }
@@ -196,13 +187,7 @@ impl Ledger {
     pub fn is_granted(&self, network: &str, ip: IpAddr, holder: &str) -> bool {
         let share = self.share_of(network);
         let reserved = share.and_then(|share| share.reserved.get(&ip));
-        reserved.is_some_and(|it| {
-            let uid = match &it.holder {
-                Holder::Pod(pod) => &pod.uid,
-                Holder::Claim(claim) => &claim.uid,
-            };
-            it.granted && uid == holder
-        })
+        reserved.is_some_and(|it| it.granted && it.holder.uid() == holder)
     }
 
     /// The attachment to a network that has an address.

@@ -4,6 +4,7 @@ use api::Mode;
 use ipam::{Family, IpamError, Request};
 
 use super::*;
+use crate::record::ObjectRef;
 use crate::samples::{host, key, network, numbered, wanted};
 
 mod model;
@@ -488,4 +489,28 @@ fn every_choice_has_a_decision_that_says_why() {
         (why[2], why[3]),
         ("the test", "next free address of the subnet")
     );
+}
+
+#[test]
+fn a_port_of_a_cluster_is_refused_where_there_is_none_and_nothing_is_booked() {
+    let mut ledger = Ledger::new(16);
+    let claim = ClaimRef {
+        kind: ClaimKind::Port,
+        object: ObjectRef {
+            namespace: "shop".to_owned(),
+            name: "db-0".to_owned(),
+        },
+    };
+    let wanted = Wanted {
+        claim: Some(claim),
+        ..wanted("c1")
+    };
+    let refused = reserve(&mut ledger, &blue(), wanted).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .starts_with("Port shop/db-0: the node has no cluster"),
+        "{refused}"
+    );
+    assert_eq!(ledger.entries().count(), 0);
 }

@@ -1,6 +1,7 @@
 //! Wishes for an attachment, as they were asked for.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 use agent_common::addr::MacAddr;
@@ -12,6 +13,44 @@ use crate::access::is_of_node;
 use crate::bandwidth::Limits;
 use crate::host_ports::HostPort;
 use crate::record::{Decision, DefaultRoutes, Device, ObjectRef, PodIdentity, Sandbox};
+
+/// An object in the cluster with addresses for pods that name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimRef {
+    /// Its kind.
+    pub kind: ClaimKind,
+    /// Its namespace and name.
+    pub object: ObjectRef,
+}
+
+/// Kinds of such objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimKind {
+    /// `IPAMClaim` (NPWG v1.3 §8): addresses, for all pods that name it.
+    IpamClaim,
+    /// `Port`: a MAC address and addresses, for one pod at a time.
+    Port,
+}
+
+impl ClaimKind {
+    /// Key by which a pod names it.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::IpamClaim => "ipam-claim-reference",
+            Self::Port => "port",
+        }
+    }
+}
+
+impl fmt::Display for ClaimRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            ClaimKind::IpamClaim => "IPAMClaim",
+            ClaimKind::Port => "Port",
+        };
+        write!(f, "{kind} {}", self.object)
+    }
+}
 
 /// Wishes for an attachment, before anything is chosen.
 #[derive(Debug, Clone)]
@@ -30,8 +69,8 @@ pub struct Wanted {
     pub sandbox: Sandbox,
     /// Addresses it must have, and who said so.
     pub ips: (Vec<Request>, &'static str),
-    /// The `IPAMClaim` that says which addresses it has.
-    pub claim: Option<ObjectRef>,
+    /// The object in the cluster that says which addresses it has.
+    pub claim: Option<ClaimRef>,
     /// `name` of the configuration that leads to the network, as claims may say.
     ///
     /// It is that of the NetworkAttachmentDefinition, whether this agent reads it or another program calls

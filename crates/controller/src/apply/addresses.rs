@@ -1,6 +1,6 @@
 //! Blocks and reservations of addresses, and slices of members.
 
-use api::{IpBlock, IpReservation, PodNetworkEndpointSlice};
+use api::{Holder, IpBlock, IpReservation, PodNetworkEndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::{Api, ResourceExt as _};
@@ -69,15 +69,35 @@ impl Executor {
     }
 
     /// Deletes a reservation whose holder is gone.
-    pub(super) async fn reservation(&self, reservation: &IpReservation) -> bool {
+    ///
+    /// A pod may have an address that outlives pods though its list does not say so any more: its node says so.
+    pub(super) async fn reservation(
+        &self,
+        reservation: &IpReservation,
+        members: &mut check::Members,
+    ) -> bool {
         let name = reservation.name_any();
         let spec = &reservation.spec;
-        let gone = match (&spec.pod, &spec.claim) {
-            (Some(pod), _) => {
-                check::pod_is_gone(&self.client, &pod.namespace, &pod.name, &pod.uid).await
+        let (client, address) = (&self.client, &spec.address);
+        let Some(holder) = spec.holder() else {
+            return true;
+        };
+        let outlives_pods = !matches!(holder, Holder::Pod(_));
+        let is_member = match outlives_pods {
+            true => members.has(client, &spec.network, address).await,
+            false => Ok(false),
+        };
+        let gone = match (is_member, holder) {
+            (Err(why), _) => Err(why),
+            // Its slice tells when it has gone.
+            (Ok(true), _) => return true,
+            (Ok(false), Holder::Pod(pod)) => {
+                check::pod_is_gone(client, &pod.namespace, &pod.name, &pod.uid).await
             }
-            (None, Some(claim)) => check::claim_has_left(&self.client, claim, &spec.address).await,
-            (None, None) => return true,
+            (Ok(false), Holder::Claim(claim)) => {
+                check::claim_has_left(client, &claim, address).await
+            }
+            (Ok(false), Holder::Port(port)) => check::port_has_left(client, &port, address).await,
         };
         match gone {
             Ok(true) => {}

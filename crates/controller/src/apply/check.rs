@@ -2,10 +2,15 @@
 //!
 //! A copy may be a moment behind.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::{ClaimHolder, IpamClaim, PodNetworkAttachment};
+use api::{
+    ClaimHolder, IpamClaim, NETWORK_LABEL, PodNetworkAttachment, PodNetworkEndpointSlice, Port,
+    PortHolder, PortUser, label_value,
+};
 use cluster::brief;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
@@ -13,12 +18,12 @@ use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use overview::pod::Pod;
 use overview::usage::Usage;
-use overview::view::View;
-use overview::view::addresses_of;
+use overview::view::{View, addresses_of, addresses_of_port};
 use serde::de::DeserializeOwned;
 
 use super::PATIENCE;
 use crate::plan::ObjectStep;
+use crate::ports::has_port;
 use crate::reclaim::keeps;
 
 /// Objects in one answer.
@@ -187,6 +192,87 @@ pub(super) async fn claim_has_left(
     let found = in_time(claims.get_opt(&claim.name)).await?;
     let found = found.filter(|found| found.uid().as_ref() == Some(&claim.uid));
     Ok(!found.is_some_and(|found| keeps(&addresses_of(&found), address)))
+}
+
+/// True when there is no such Port any more, or when it has other addresses.
+///
+/// # Errors
+/// Why that is not known.
+pub(super) async fn port_has_left(
+    client: &Client,
+    port: &PortHolder,
+    address: &str,
+) -> Result<bool, String> {
+    let ports: Api<Port> = Api::namespaced(client.clone(), &port.namespace);
+    let found = in_time(ports.get_opt(&port.name)).await?;
+    let found = found.filter(|found| found.uid().as_ref() == Some(&port.uid));
+    Ok(!found.is_some_and(|found| keeps(&addresses_of_port(&found), address)))
+}
+
+/// Addresses of members by network, as their nodes say; each network is read once.
+///
+/// Nodes say so in the slices of networks that span them, whatever the lists of pods say by now.
+#[derive(Debug, Default)]
+pub(super) struct Members(BTreeMap<String, Result<BTreeSet<IpAddr>, String>>);
+
+impl Members {
+    /// True when a member of a network has this address.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub(super) async fn has(
+        &mut self,
+        client: &Client,
+        network: &str,
+        address: &str,
+    ) -> Result<bool, String> {
+        let Ok(address) = address.parse::<IpAddr>() else {
+            return Ok(false);
+        };
+        if !self.0.contains_key(network) {
+            let read = addresses_of_members(client, network).await;
+            self.0.insert(network.to_owned(), read);
+        }
+        match self.0.get(network) {
+            Some(Ok(members)) => Ok(members.contains(&address)),
+            Some(Err(why)) => Err(why.clone()),
+            None => Ok(false),
+        }
+    }
+}
+
+async fn addresses_of_members(client: &Client, network: &str) -> Result<BTreeSet<IpAddr>, String> {
+    let slices: Api<PodNetworkEndpointSlice> = Api::all(client.clone());
+    let of_network = format!("{NETWORK_LABEL}={}", label_value(network));
+    let mut params = ListParams::default().labels(&of_network).limit(PAGE);
+    let mut members = BTreeSet::new();
+    loop {
+        let page = in_time(slices.list(&params)).await?;
+        let of_network = page.items.iter().filter(|it| it.spec.network == network);
+        let ips = of_network.flat_map(|it| &it.spec.endpoints);
+        members.extend(
+            ips.flat_map(|it| &it.ips)
+                .filter_map(|ip| ip.parse::<IpAddr>().ok()),
+        );
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(members),
+        }
+    }
+}
+
+/// True when the pod of a Port has ended, or is gone.
+///
+/// # Errors
+/// Why that is not known.
+pub(super) async fn user_has_ended(
+    client: &Client,
+    namespace: &str,
+    user: &PortUser,
+) -> Result<bool, String> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let found = in_time(pods.get_opt(&user.pod)).await?;
+    Ok(found.is_none_or(|pod| !has_port(&pod, user)))
 }
 
 async fn is_gone<K>(api: Api<K>, name: &str, uid: &str) -> Result<bool, String>

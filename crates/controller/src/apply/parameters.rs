@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::{AttachmentParameters, PodNetworkParameters, Vpc};
+use api::{AttachmentParameters, PodNetworkParameters, Port, Vpc};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use k8s_openapi::jiff::Timestamp;
@@ -10,8 +10,7 @@ use kube::core::ApiResource;
 use tokio::time::{Instant, timeout};
 
 use super::{AT_ONCE, Executor, Outcome};
-use crate::parameters::Steps;
-use crate::plan::ObjectStep;
+use crate::plan::{ObjectStep, Plan, StatusOf};
 
 /// The most statuses of parameters that are written in one pass.
 ///
@@ -26,11 +25,13 @@ const WINDOW: Duration = Duration::from_secs(3);
 const ONE: Duration = Duration::from_secs(2);
 
 impl Executor {
-    /// Writes the status of VPCs and of parameters, of networks first.
+    /// Writes the status of VPCs, of parameters, of networks first, and of Ports.
     ///
     /// One that fails waits for its next turn, which is later each time: see [`Self::again`].
-    pub(super) async fn parameters(&self, vpcs: &[ObjectStep], steps: &Steps) {
-        let all = vpcs.iter().chain(&steps.networks).chain(&steps.attachments);
+    pub(super) async fn parameters(&self, plan: &Plan) {
+        let steps = &plan.parameters;
+        let all = plan.vpcs.iter().chain(&steps.networks);
+        let all = all.chain(&steps.attachments).chain(&plan.ports.status);
         let mut setbacks = self.setbacks.lock().await;
         let chosen = setbacks.choose(all, A_PASS, Timestamp::now());
         let end = Instant::now() + WINDOW;
@@ -49,12 +50,13 @@ impl Executor {
     }
 
     async fn of_parameters(&self, step: &ObjectStep) -> Outcome {
-        let status = step.status.as_ref();
-        let is_vpc = status.is_some_and(|status| status.networks.is_some());
-        let resource = match step.namespace {
-            Some(_) => ApiResource::erase::<AttachmentParameters>(&()),
-            None if is_vpc => ApiResource::erase::<Vpc>(&()),
-            None => ApiResource::erase::<PodNetworkParameters>(&()),
+        let resource = match step.kind {
+            StatusOf::Port => ApiResource::erase::<Port>(&()),
+            StatusOf::Vpc => ApiResource::erase::<Vpc>(&()),
+            StatusOf::Parameters if step.namespace.is_some() => {
+                ApiResource::erase::<AttachmentParameters>(&())
+            }
+            StatusOf::Parameters => ApiResource::erase::<PodNetworkParameters>(&()),
         };
         let api = self.api(&resource, step);
         self.status(&api, &resource, step, &step.version).await

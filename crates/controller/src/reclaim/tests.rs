@@ -195,3 +195,57 @@ fn slices_are_left_by_nodes_that_are_neither_there_nor_named_by_pods() {
         assert_eq!(is_left(&slice(node), &nodes), left, "{node:?}");
     }
 }
+
+#[test]
+fn the_reservation_of_a_port_is_kept_for_the_port_and_the_pods_that_may_have_it() {
+    let reserved = |ip: &str| {
+        let name = format!("blue.{}", ip.replace('.', "-"));
+        let holder = json!({"namespace": "shop", "name": "db-0", "uid": "first"});
+        let spec = json!({"network": "blue", "address": ip, "port": holder});
+        ours("IPReservation", json!({"name": name}), spec)
+    };
+    let port = |uid: &str, made: i64| {
+        let made = at(made).to_string();
+        let metadata =
+            json!({"namespace": "shop", "name": "db-0", "uid": uid, "creationTimestamp": made});
+        let mut port = ours("Port", metadata, json!({"network": "blue"}));
+        port["status"] = json!({"ips": ["10.0.0.7/24"]});
+        port
+    };
+    let user = |made: i64| {
+        let mut pod = pod("web", &json!([{"name": "blue", "port": "db-0"}]), "");
+        pod["metadata"]["creationTimestamp"] = at(made).to_string().into();
+        pod
+    };
+    let orphans = |others: &[Value]| {
+        let mut objects = vec![reserved("10.0.0.7"), reserved("10.0.0.8")];
+        objects.extend(others.iter().cloned());
+        let view = view(&objects);
+        let usage = Usage::of(&view);
+        let all = view.reservations.iter();
+        let all = all.filter(|it| is_orphan(it, &view, &usage));
+        all.map(|it| it.spec.address.clone()).collect::<Vec<_>>()
+    };
+    const BOTH: [&str; 2] = ["10.0.0.7", "10.0.0.8"];
+    const NONE: [&str; 0] = [];
+    assert_eq!(orphans(&[]), BOTH);
+    assert_eq!(
+        orphans(&[port("first", 1)]),
+        ["10.0.0.8"],
+        "it has the other"
+    );
+    assert_eq!(
+        orphans(&[port("first", 1), user(2)]),
+        ["10.0.0.8"],
+        "its pods have its address"
+    );
+    assert_eq!(
+        orphans(&[user(2)]),
+        NONE,
+        "the Port is deleted, and its pod runs"
+    );
+    // The next Port of the name, for which pods wait that may be older, as old or younger.
+    for made in [2, 3, 4] {
+        assert_eq!(orphans(&[port("next", 3), user(made)]), BOTH);
+    }
+}

@@ -141,7 +141,7 @@ trait Variants {
 variants!(agent, AgentError: Request World Book Cluster Port Reach Host HostPortOfRuntime Ranges
     HostPortOfList HostPortKind HostPortServed HostPortAddress HostPortOfServices HostPortReserved HostPortLook InfiniBand InterfaceOfNodeNetwork Devices NotItsDevice NoGateway NotAttached Damaged
     NoNetns HostNetns NodeContainer Tombstone Waiting Explain Impaired Collect NoAnnotations Isolated
-    Selection NoPrimary NetworkTwice NameTaken GatewayOutside Routes NoDefinition Definition OnDisk
+    Selection NoPrimary NetworkTwice NameTaken GatewayOutside NotOfVpc NetworkOfPlugins Routes NoDefinition Definition OnDisk
     ConfDir NoDefaultNetwork MultusInDefaultChain OwnPluginInChain DeviceInfo Delegate HostPorts Member OtherNamespace
     OtherConfiguration LinkGone BeingRemoved Starting DefaultNetworkWaits AddWithoutContainer
     NoContainer DeviceUntold InterfaceName);
@@ -177,7 +177,8 @@ variants!(lookup, LookupError: NotFound Another Unknown);
 variants!(access, AccessError: Refused Unknown NoPod);
 variants!(addresses, AddressError: Reserved InUse NotGranted NoBlock NoPod GrantUnknown NotReserved
     NodeUnknown ClaimContended ClaimUnread ClaimUnwritten ClaimAbsent ClaimDeleted ClaimOfAnother
-    ClaimUnparsed ClaimDiffers ClaimOnNode);
+    ClaimUnparsed ClaimDiffers ClaimOnNode PortInUse PortUserUnknown PortInvalid PortMacDiffers
+    PortWithoutPod PortWithoutCluster);
 variants!(explain, ExplainError: Invalid Unknown Ambiguous);
 variants!(delegate, DelegateError: Name Absent Start Speak TimedOut Failed Crashed Result Version
     Capability TooLong Conf);

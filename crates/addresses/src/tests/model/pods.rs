@@ -11,7 +11,7 @@ use super::cluster::Late;
 use super::host::Host;
 use super::network::BLUE;
 use book::BookError;
-use book::ledger::{Entry, Wanted};
+use book::ledger::{ClaimKind, ClaimRef, Entry, Wanted};
 use book::record::{ObjectRef, PodIdentity, State};
 use book::samples;
 
@@ -127,9 +127,12 @@ impl Host {
         let Ok(network) = self.world.network(BLUE).cloned() else {
             return;
         };
-        let claim = |number| ObjectRef {
-            namespace: "shop".to_owned(),
-            name: format!("claim-{number}"),
+        let claim = |number| ClaimRef {
+            kind: ClaimKind::IpamClaim,
+            object: ObjectRef {
+                namespace: "shop".to_owned(),
+                name: format!("claim-{number}"),
+            },
         };
         let wanted = Wanted {
             pod: Some(PodIdentity {

@@ -182,24 +182,23 @@ impl Server {
                 Answer::Done
             }
             Command::GetClaim(claim) => {
-                let found = self.claims.get(&claim.name).map(|it| IpamClaim::clone(it));
+                let found = self.claims.get(&claim.object.name);
+                let found = found.map(|it| IpamClaim::clone(it).into());
                 Answer::Claim(Ok(found))
             }
-            Command::WriteClaim {
-                claim,
-                uid,
-                version,
-                ips,
-            } => {
+            Command::WriteClaim(write) => {
                 let object = Object {
-                    name: claim.name.clone(),
-                    uid: uid.clone(),
+                    name: write.claim.object.name.clone(),
+                    uid: write.uid.clone(),
                 };
                 let written = self.patch(
                     |it| &mut it.claims,
                     &object,
-                    version.as_deref(),
-                    |claim| claim.status.get_or_insert_default().ips.clone_from(ips),
+                    write.version.as_deref(),
+                    |claim| {
+                        let status = claim.status.get_or_insert_default();
+                        status.ips.clone_from(&write.ips);
+                    },
                 );
                 Answer::ClaimWritten(Ok(written))
             }
@@ -223,7 +222,7 @@ pub(super) fn unanswered(command: &Command) -> Answer {
         Command::CreateBlock(_) => Answer::BlockMade(Err(why())),
         Command::CreateReservation(_) => Answer::ReservationMade(Err(why())),
         Command::GetClaim(_) => Answer::Claim(Err(why())),
-        Command::WriteClaim { .. } => Answer::ClaimWritten(Err(why())),
+        Command::WriteClaim(_) => Answer::ClaimWritten(Err(why())),
         _ => Answer::Done,
     }
 }

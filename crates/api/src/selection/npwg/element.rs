@@ -12,7 +12,7 @@ use crate::{
     selection::{
         ifname::InterfaceName,
         limits::{CNI_ARGS_MAX, GATEWAYS_MAX, IPS_MAX, PORT_MAPPINGS_MAX},
-        options::{AttachmentOptions, PortMapping, Protocol},
+        options::{AttachmentOptions, PORT_KEY, PortMapping, Protocol},
         problem::{Findings, SelectionProblem},
         reader::{Reader, typed},
     },
@@ -79,13 +79,17 @@ fn options(reader: &mut Reader<'_>, ignored: &mut Vec<String>) -> AttachmentOpti
         port_mappings: port_mappings(reader, ignored),
         default_route: default_route(reader),
         infiniband_guid: reader.parsed("infiniband-guid", str::parse),
-        ipam_claim_reference: reader.parsed("ipam-claim-reference", |name| {
-            check_subdomain(name)?;
-            Ok::<_, NameError>(name.to_owned())
-        }),
+        ipam_claim_reference: reader.parsed("ipam-claim-reference", object_name),
+        port: reader.parsed(PORT_KEY, object_name),
+        vpc: None,
         cni_args: cni_args(reader),
         extensions: std::collections::BTreeMap::new(),
     }
+}
+
+fn object_name(name: &str) -> Result<String, NameError> {
+    check_subdomain(name)?;
+    Ok(name.to_owned())
 }
 
 /// An object that plugins get as it is written.
@@ -118,7 +122,7 @@ fn ips(reader: &mut Reader<'_>) -> Vec<IpRequest> {
 }
 
 /// An address a pod can have, with the length of its prefix where that is said.
-fn ip(text: &str) -> Result<IpRequest, SelectionProblem> {
+pub(in crate::selection) fn ip(text: &str) -> Result<IpRequest, SelectionProblem> {
     let (address, _) = text.split_once('/').unwrap_or((text, ""));
     if let Ok(address) = address.parse() {
         not_mapped(address, text)?;

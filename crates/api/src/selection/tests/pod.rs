@@ -541,3 +541,35 @@ fn errors_of_both_lists_are_reported_together() {
     assert_says(&errors.to_string(), "; k8s.v1.cni.cncf.io/networks, item 1");
     proof::of!("NPWG-G1");
 }
+
+/// DES-06: a Port says the addresses, so no other key does.
+#[test]
+fn a_port_is_named_by_either_list_once_and_stands_alone() {
+    let kep = r#"[{"name":"a","port":"db-0"}]"#;
+    let npwg = r#"[{"name":"x","podnet.dev/port":"db-1"}]"#;
+    let found = read(kep, npwg).unwrap();
+    let ports: Vec<_> = found
+        .attachments
+        .iter()
+        .map(|it| it.options.port.as_deref())
+        .collect();
+    assert_eq!(ports, [Some("db-0"), Some("db-1")]);
+    let twice = read(kep, r#"[{"name":"x","podnet.dev/port":"db-0"}]"#).unwrap_err();
+    assert_says(
+        &only(&twice),
+        "networks[0].podnet.dev/port: Port db-0 is that of podnet.dev/networks[0] too",
+    );
+    for (key, value) in [
+        ("ips", r#"["10.0.0.7"]"#),
+        ("mac", r#""02:00:00:00:00:01""#),
+        ("ipam-claim-reference", r#""vm""#),
+    ] {
+        let list = format!(r#"[{{"name":"x","podnet.dev/port":"db-0","{key}":{value}}}]"#);
+        let refused = read("", &list).unwrap_err();
+        let text = format!("networks[0].{key}: the Port says what {key} says");
+        assert_says(&only(&refused), &text);
+    }
+    let refused = read(r#"[{"name":"a","port":"Db"}]"#, "").unwrap_err();
+    assert_says(&only(&refused), "podnet.dev/networks[0].port: ");
+    proof::of!("DES-06");
+}

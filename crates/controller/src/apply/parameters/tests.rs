@@ -31,11 +31,10 @@ fn step(name: &str) -> ObjectStep {
     }
 }
 
-fn of_attachments(names: &[&str]) -> Steps {
-    Steps {
-        attachments: names.iter().map(|name| step(name)).collect(),
-        ..Steps::default()
-    }
+fn of_attachments(names: &[&str]) -> Plan {
+    let mut plan = Plan::default();
+    plan.parameters.attachments = names.iter().map(|name| step(name)).collect();
+    plan
 }
 
 /// Names of the objects whose status was to be written.
@@ -77,9 +76,7 @@ async fn a_refused_status_is_left_alone_for_longer_each_time_and_keeps_none_of_o
         names.sort();
         names
     };
-    executor
-        .parameters(&[], &of_attachments(&["old", "new"]))
-        .await;
+    executor.parameters(&of_attachments(&["old", "new"])).await;
     assert_eq!(take(), ["new", "old"]);
     let begin = Timestamp::now();
     // It has been refused for some time.
@@ -88,15 +85,15 @@ async fn a_refused_status_is_left_alone_for_longer_each_time_and_keeps_none_of_o
         executor.setbacks.lock().await.add(&old, true, begin);
     }
     executor
-        .parameters(&[], &of_attachments(&["old", "other"]))
+        .parameters(&of_attachments(&["old", "other"]))
         .await;
     assert_eq!(take(), ["other"]);
     let again = executor.again(begin).await.expect("it is tried again");
     assert_eq!(again.duration_since(begin).as_secs(), 3600);
     // Its user has changed it.
     let mut changed = of_attachments(&["old"]);
-    changed.attachments[0].version = "8".to_owned();
-    executor.parameters(&[], &changed).await;
+    changed.parameters.attachments[0].version = "8".to_owned();
+    executor.parameters(&changed).await;
     assert_eq!(take(), ["old"]);
 }
 
@@ -106,7 +103,7 @@ async fn writes_without_an_answer_end_and_no_more_begin_when_the_time_is_over() 
     let steps = of_attachments(&["p"; 99]);
     let begun = AtomicUsize::new(0);
     let outcomes = each(
-        steps.attachments.iter().collect(),
+        steps.parameters.attachments.iter().collect(),
         || begun.load(Ordering::Relaxed) < 10,
         Duration::from_millis(1),
         |_| {
@@ -122,7 +119,7 @@ async fn writes_without_an_answer_end_and_no_more_begin_when_the_time_is_over() 
             .all(|(_, outcome)| *outcome == Outcome::Failed)
     );
     let none = each(
-        steps.attachments.iter().collect(),
+        steps.parameters.attachments.iter().collect(),
         || false,
         Duration::from_millis(1),
         |_| pending(),

@@ -1,5 +1,7 @@
 //! Failures of the cluster: missing objects, missing answers.
 
+use agent_common::addr::MacAddr;
+use book::ledger::{ClaimKind, ClaimRef};
 use book::record::ObjectRef;
 use book::{AddressError, BookError};
 use cluster::access::Used;
@@ -94,10 +96,15 @@ fn addresses() -> Vec<(&'static str, AddressError)> {
     let ip = "10.10.0.9".parse().unwrap();
     let network = || text("blue");
     let why = || text("no answer");
-    let claim = || ObjectRef {
-        namespace: text("shop"),
-        name: text("web-0.blue"),
+    let named = |kind, name| ClaimRef {
+        kind,
+        object: ObjectRef {
+            namespace: text("shop"),
+            name: text(name),
+        },
     };
+    let claim = || named(ClaimKind::IpamClaim, "web-0.blue");
+    let port = || named(ClaimKind::Port, "db-0");
     vec![
         (
             "addresses: reserved",
@@ -221,6 +228,45 @@ fn addresses() -> Vec<(&'static str, AddressError)> {
                 claim: claim(),
                 network: network(),
             },
+        ),
+        (
+            "port: in use",
+            AddressError::PortInUse {
+                claim: port(),
+                user: text("pod web-0 on node n2"),
+            },
+        ),
+        (
+            "port: its pod is not known",
+            AddressError::PortUserUnknown {
+                claim: port(),
+                user: text("pod web-0 on node n2"),
+                why: why(),
+            },
+        ),
+        (
+            "port: wrong field",
+            AddressError::PortInvalid {
+                claim: port(),
+                why: text("spec.macRequest: \"x\" is not a MAC address"),
+            },
+        ),
+        (
+            "port: another MAC address",
+            AddressError::PortMacDiffers {
+                claim: port(),
+                found: MacAddr([2, 0, 0, 0, 0, 1]),
+                asked: MacAddr([2, 0, 0, 0, 0, 2]),
+                source_of: "AttachmentParameters",
+            },
+        ),
+        (
+            "port: no pod",
+            AddressError::PortWithoutPod { port: text("db-0") },
+        ),
+        (
+            "port: no cluster",
+            AddressError::PortWithoutCluster { claim: port() },
         ),
     ]
 }

@@ -83,6 +83,19 @@ fn lists() -> Vec<Case> {
             },
         ),
         (
+            "not of the VPC",
+            AgentError::NotOfVpc {
+                network: text("blue"),
+                vpc: text("shop"),
+            },
+        ),
+        (
+            "a Port of a network of other plugins",
+            AgentError::NetworkOfPlugins {
+                what: text("Port db-0"),
+            },
+        ),
+        (
             "routes",
             AgentError::Routes {
                 network: text("blue"),
