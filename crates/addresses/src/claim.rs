@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use agent_common::addr::{GATEWAY_MAC, MacAddr};
-use api::{ClaimHolder, Holder, MacAddr as Written, Network, PortHolder, PortUser};
+use api::{ClaimHolder, Holder, MacAddr as Written, Network, PortUser};
 use book::ledger::{ClaimKind, ClaimRef, Wanted};
 use book::record::Decision;
 use book::{AddressError, BookError};
@@ -233,10 +233,8 @@ impl Machine {
             Some(format!("{ip}/{}", subnet.prefix.prefix_len()))
         };
         // What it has stays as it is written: the length of a subnet may be another by now.
-        let is_known = |ip: &&IpAddr| {
-            addresses_of(&read.found, &read.claim).is_ok_and(|known| known.contains(ip))
-        };
-        let new = ips.iter().filter(|ip| !is_known(ip));
+        let known = addresses_of(&read.found, &read.claim).unwrap_or_default();
+        let new = ips.iter().filter(|ip| !known.contains(ip));
         let written = read.found.ips.iter().cloned();
         let port = read.found.port.as_ref();
         let port = port.zip(request.user.clone()).zip(read.mac);
@@ -386,19 +384,14 @@ fn read(
     wanted: &Wanted,
     network: &Network,
 ) -> Result<Read, AddressError> {
-    let uid = found.uid.clone().unwrap_or_default();
-    let (namespace, name) = (claim.object.namespace.clone(), claim.object.name.clone());
+    let keeper = ClaimHolder {
+        namespace: claim.object.namespace.clone(),
+        name: claim.object.name.clone(),
+        uid: found.uid.clone().unwrap_or_default(),
+    };
     let holder = match claim.kind {
-        ClaimKind::IpamClaim => Holder::Claim(ClaimHolder {
-            namespace,
-            name,
-            uid,
-        }),
-        ClaimKind::Port => Holder::Port(PortHolder {
-            namespace,
-            name,
-            uid,
-        }),
+        ClaimKind::IpamClaim => Holder::Claim(keeper),
+        ClaimKind::Port => Holder::Port(keeper),
     };
     let (mut mac, mut asked) = (None, Vec::new());
     if let Some(port) = &found.port {

@@ -103,7 +103,6 @@ pub use policy::{
 pub use port::{Port, PortSpec, PortStatus, PortUser};
 pub use reservation::{
     ClaimHolder, Holder, IpReservation, IpReservationSpec, IpReservationStatus, PodHolder,
-    PortHolder,
 };
 pub use resolve::{
     Attachment, NetworkStatus, Outcome, PeerState, Problem, ResolveError, Resolved, RouteTo, Told,

@@ -111,7 +111,7 @@ pub struct IpReservationSpec {
     pub claim: Option<ClaimHolder>,
     /// The `Port` that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<PortHolder>,
+    pub port: Option<ClaimHolder>,
 }
 
 impl IpReservationSpec {
@@ -143,32 +143,17 @@ pub struct PodHolder {
     pub node: String,
 }
 
-/// An `IPAMClaim` that holds an address.
+/// An `IPAMClaim` or a `Port` that holds an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClaimHolder {
-    /// Namespace of the claim.
+    /// Namespace of the object.
     #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_PATTERN))]
     pub namespace: String,
-    /// Name of the claim.
+    /// Name of the object.
     #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN_PATTERN))]
     pub name: String,
-    /// UID of the claim: one of the same name that comes later is another claim.
-    #[schemars(length(min = 1, max = 128))]
-    pub uid: String,
-}
-
-/// A `Port` that holds an address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PortHolder {
-    /// Namespace of the Port.
-    #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_PATTERN))]
-    pub namespace: String,
-    /// Name of the Port.
-    #[schemars(length(min = 1, max = 253), regex(pattern = SUBDOMAIN_PATTERN))]
-    pub name: String,
-    /// UID of the Port: one of the same name that comes later is another Port.
+    /// UID of the object: one of the same name that comes later is another one.
     #[schemars(length(min = 1, max = 128))]
     pub uid: String,
 }
@@ -181,7 +166,7 @@ pub enum Holder {
     /// Any pod that refers to the claim.
     Claim(ClaimHolder),
     /// The pod that has the Port.
-    Port(PortHolder),
+    Port(ClaimHolder),
 }
 
 impl Holder {
@@ -273,7 +258,7 @@ mod tests {
             uid: "p1".to_owned(),
             node: "n1".to_owned(),
         };
-        let port = PortHolder {
+        let port = ClaimHolder {
             namespace: "vms".to_owned(),
             name: "db-0".to_owned(),
             uid: "q1".to_owned(),

@@ -24,7 +24,6 @@ mod share;
 mod taken;
 mod wanted;
 
-pub use choose::pools;
 use choose::{allocator, choose_mac};
 use found::Found;
 pub use share::{Reserved, Share};

@@ -465,19 +465,10 @@ fn manager() -> PatchParams {
 }
 
 fn kind_label(resource: &ApiResource) -> &'static str {
-    let kinds = [
-        Kind::PodNetwork,
-        Kind::PodNetworkParameters,
-        Kind::AttachmentParameters,
-        Kind::Vpc,
-    ];
-    if resource.kind == "Port" {
-        return "Port";
-    }
-    let found = kinds
-        .into_iter()
-        .find(|kind| kind.as_str() == resource.kind);
-    found.unwrap_or(Kind::PodNetworkAttachment).as_str()
+    // No file has a Port, so it is no kind of manifests.
+    let mut kinds = Kind::ALL.into_iter().map(Kind::as_str).chain(["Port"]);
+    let found = kinds.find(|kind| *kind == resource.kind);
+    found.unwrap_or(Kind::PodNetworkAttachment.as_str())
 }
 
 fn status_patch(

@@ -130,19 +130,25 @@ fn read_element(
         let here = reader.here();
         reader.findings.take(here, target(name, alias, attachment))
     };
-    let interface_name = reader.parsed("interfaceName", |text| match text {
-        "" => Ok(None),
-        text => InterfaceName::new(text).map(Some),
-    });
+    let interface_name = interface_name(&mut reader, "interfaceName");
     let is_default_gateway = reader.value("isDefaultGW", "true or false");
     let port = object_name(&mut reader, "port");
     reader.refuse_rest(KEYS);
     Some(PodNetworkSelection {
         target: target?,
-        interface_name: interface_name.flatten(),
+        interface_name,
         is_default_gateway: is_default_gateway.unwrap_or(false),
         port,
     })
+}
+
+/// An empty name is an absent one.
+pub(super) fn interface_name(reader: &mut Reader<'_>, key: &str) -> Option<InterfaceName> {
+    let name = reader.parsed(key, |text| match text {
+        "" => Ok(None),
+        text => InterfaceName::new(text).map(Some),
+    });
+    name.flatten()
 }
 
 /// An empty name is an absent one, as in every Kubernetes object.

@@ -7,7 +7,7 @@
 use super::{
     AttachmentOptions, PodAnnotations, PodNetworkRef, PodNetworkSelection,
     ifname::InterfaceName,
-    kep::{Seen, object_name},
+    kep::{Seen, interface_name, object_name},
     limits::Room,
     npwg::{address, json_list},
     problem::{Findings, Place, SelectionProblem},
@@ -84,13 +84,9 @@ fn nic(
     ignored: &mut Vec<Place>,
 ) -> Option<(PodNetworkSelection, AttachmentOptions)> {
     let mut reader = Reader::element(findings, index, element)?;
-    let name = reader.parsed("name", |text| match text {
-        "" => Ok(None),
-        text => InterfaceName::new(text).map(Some),
-    });
     // Without a name it has the one of its place (ARKX-08).
     let by_place = || InterfaceName::new(format!("eth{index}")).ok();
-    let interface_name = name.flatten().or_else(by_place);
+    let interface_name = interface_name(&mut reader, "name").or_else(by_place);
     let subnet = either(&mut reader, ["subnetName", "subnet"], object_name);
     let port = object_name(&mut reader, "portId");
     let ip = either(&mut reader, ["ipAddress", "ip"], |reader, key| {

@@ -6,19 +6,12 @@ use agent_common::addr::MacAddr;
 use api::{Network, Subnet};
 use cni_spec::AttachmentKey;
 use cni_spec::digest::digest;
-use ipam::{Allocator, Pool};
+use ipam::Allocator;
+use world::blocks::pools;
 
 use super::Usage;
 use crate::BookError;
 use crate::record::Decision;
-
-/// The subnets of a network, as addresses that can be given.
-pub fn pools(network: &Network) -> Result<Vec<Pool>, BookError> {
-    world::blocks::pools(network).map_err(|source| BookError::Address {
-        network: network.name.clone(),
-        source,
-    })
-}
 
 /// The allocator of a network; a new one when its subnets have changed.
 pub(super) fn allocator<'a>(
@@ -29,10 +22,13 @@ pub(super) fn allocator<'a>(
         .get(&network.name)
         .is_none_or(|(subnets, _)| *subnets != network.subnets);
     if stale {
-        let fresh = Allocator::new(pools(network)?).map_err(|source| BookError::Address {
-            network: network.name.clone(),
-            source,
-        })?;
+        let fresh =
+            pools(network)
+                .and_then(Allocator::new)
+                .map_err(|source| BookError::Address {
+                    network: network.name.clone(),
+                    source,
+                })?;
         allocators.insert(network.name.clone(), (network.subnets.clone(), fresh));
     }
     allocators

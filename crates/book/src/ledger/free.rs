@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use api::Network;
 use ipam::Family;
 
-use super::{Ledger, choose, share};
+use super::{Ledger, share};
 
 impl Ledger {
     /// Counts the addresses that new pods of a network can get here, by family.
@@ -16,7 +16,7 @@ impl Ledger {
         let share = share::of(self.own.as_ref(), self.shares.as_ref(), &network.name);
         let usage = self.id_of(&network.name).and_then(|id| self.usage.get(&id));
         let held = usage.map(|usage| &usage.ips);
-        let Ok(pools) = choose::pools(network) else {
+        let Ok(pools) = world::blocks::pools(network) else {
             return Vec::new();
         };
         let of_family = |family: Family| {

@@ -4,6 +4,7 @@ use api::{Holder, IpBlock, IpReservation, PodNetworkEndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::{Api, ResourceExt as _};
+use overview::view::{addresses_of, addresses_of_port};
 use serde_json::json;
 
 use super::{Executor, Outcome, check, manager};
@@ -82,10 +83,9 @@ impl Executor {
         let Some(holder) = spec.holder() else {
             return true;
         };
-        let outlives_pods = !matches!(holder, Holder::Pod(_));
-        let is_member = match outlives_pods {
-            true => members.has(client, &spec.network, address).await,
-            false => Ok(false),
+        let is_member = match &holder {
+            Holder::Pod(_) => Ok(false),
+            Holder::Claim(_) | Holder::Port(_) => members.has(client, &spec.network, address).await,
         };
         let gone = match (is_member, holder) {
             (Err(why), _) => Err(why),
@@ -95,9 +95,11 @@ impl Executor {
                 check::pod_is_gone(client, &pod.namespace, &pod.name, &pod.uid).await
             }
             (Ok(false), Holder::Claim(claim)) => {
-                check::claim_has_left(client, &claim, address).await
+                check::has_left(client, &claim, address, addresses_of).await
             }
-            (Ok(false), Holder::Port(port)) => check::port_has_left(client, &port, address).await,
+            (Ok(false), Holder::Port(port)) => {
+                check::has_left(client, &port, address, addresses_of_port).await
+            }
         };
         match gone {
             Ok(true) => {}

@@ -2,23 +2,24 @@
 //!
 //! A copy may be a moment behind.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{
-    ClaimHolder, IpamClaim, NETWORK_LABEL, PodNetworkAttachment, PodNetworkEndpointSlice, Port,
-    PortHolder, PortUser, label_value,
+    ClaimHolder, NETWORK_LABEL, PodNetworkAttachment, PodNetworkEndpointSlice, PortUser,
+    label_value,
 };
 use cluster::brief;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
-use kube::core::DeserializeGuard;
+use kube::core::{DeserializeGuard, NamespaceResourceScope};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use overview::pod::Pod;
 use overview::usage::Usage;
-use overview::view::{View, addresses_of, addresses_of_port};
+use overview::view::View;
 use serde::de::DeserializeOwned;
 
 use super::PATIENCE;
@@ -179,34 +180,26 @@ pub(super) async fn pod_is_gone(
     is_gone::<Pod>(Api::namespaced(client.clone(), namespace), name, uid).await
 }
 
-/// True when there is no such claim any more, or when it has other addresses.
+/// True when a claim or a Port is gone, or has other addresses.
 ///
 /// # Errors
 /// Why that is not known.
-pub(super) async fn claim_has_left(
+pub(super) async fn has_left<K>(
     client: &Client,
-    claim: &ClaimHolder,
+    holder: &ClaimHolder,
     address: &str,
-) -> Result<bool, String> {
-    let claims: Api<IpamClaim> = Api::namespaced(client.clone(), &claim.namespace);
-    let found = in_time(claims.get_opt(&claim.name)).await?;
-    let found = found.filter(|found| found.uid().as_ref() == Some(&claim.uid));
+    addresses_of: fn(&K) -> BTreeSet<IpAddr>,
+) -> Result<bool, String>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + DeserializeOwned
+        + Clone
+        + Debug,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), &holder.namespace);
+    let found = in_time(api.get_opt(&holder.name)).await?;
+    let found = found.filter(|found| found.uid().as_ref() == Some(&holder.uid));
     Ok(!found.is_some_and(|found| keeps(&addresses_of(&found), address)))
-}
-
-/// True when there is no such Port any more, or when it has other addresses.
-///
-/// # Errors
-/// Why that is not known.
-pub(super) async fn port_has_left(
-    client: &Client,
-    port: &PortHolder,
-    address: &str,
-) -> Result<bool, String> {
-    let ports: Api<Port> = Api::namespaced(client.clone(), &port.namespace);
-    let found = in_time(ports.get_opt(&port.name)).await?;
-    let found = found.filter(|found| found.uid().as_ref() == Some(&port.uid));
-    Ok(!found.is_some_and(|found| keeps(&addresses_of_port(&found), address)))
 }
 
 /// Addresses of members by network, as their nodes say; each network is read once.
@@ -229,15 +222,12 @@ impl Members {
         let Ok(address) = address.parse::<IpAddr>() else {
             return Ok(false);
         };
-        if !self.0.contains_key(network) {
-            let read = addresses_of_members(client, network).await;
-            self.0.insert(network.to_owned(), read);
-        }
-        match self.0.get(network) {
-            Some(Ok(members)) => Ok(members.contains(&address)),
-            Some(Err(why)) => Err(why.clone()),
-            None => Ok(false),
-        }
+        let read = match self.0.entry(network.to_owned()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(addresses_of_members(client, network).await),
+        };
+        let has = read.as_ref().map(|members| members.contains(&address));
+        has.map_err(Clone::clone)
     }
 }
 
